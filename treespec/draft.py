@@ -1,0 +1,134 @@
+"""What a drafter says about the next token at each frontier node.
+
+A draft model knows a whole law per node (``DenseDraft``), a retrieval method knows a
+few candidates (``SparseDraft``). Draft policies see both through ``AbstractDraft``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from treespec.sampling import Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Children:
+    """Candidate children of frontier nodes, best first within each row.
+
+    Attributes:
+        rows: Row of the draft, that is, position in the frontier.  # [M]
+        tokens: Token ids.  # [M]
+        logprobs: log q(token | frontier node).  # [M]
+        sources: Index of the drafter's source.  # [M]
+    """
+
+    rows: Tensor
+    tokens: Tensor
+    logprobs: Tensor
+    sources: Tensor
+
+    @property
+    def size(self) -> int:
+        """Number of candidates."""
+        return self.tokens.shape[0]
+
+    def select(self, keep: Tensor) -> Children:
+        """Return the candidates at the positions ``keep``.  # [K]"""
+        return Children(
+            self.rows[keep],
+            self.tokens[keep],
+            self.logprobs[keep],
+            self.sources[keep],
+        )
+
+
+class AbstractDraft(ABC):
+    """Next-token candidates for F frontier nodes of one request."""
+
+    @abstractmethod
+    def top(self, k: int) -> Children:
+        """Return at most ``k`` likeliest children of every frontier node.
+
+        Ranked without temperature: the order of likelihood does not depend on it.
+        """
+
+    @abstractmethod
+    def law(self, sampling: Sampling, vocab_size: int) -> Tensor:
+        """Return the law that sampled children are drawn from.
+
+        The draft's own law under the request's temperature, top-k and top-p: whatever
+        it is, acceptance stays lossless as long as it is what was drawn from.
+
+        Returns:
+            Probabilities; a row of zeros where nothing is known.  # [F, V] float32
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class DenseDraft(AbstractDraft):
+    """A law over the whole vocabulary per frontier node.
+
+    Attributes:
+        logits: Draft logits over the target's vocabulary; -inf where the draft's
+            vocabulary has no such token.  # [F, V]
+        source: Index of the drafter's source.
+    """
+
+    logits: Tensor
+    source: int = 0
+
+    def top(self, k: int) -> Children:
+        """Return the ``k`` likeliest children of every node, without a sync."""
+        num_rows, vocab_size = self.logits.shape
+        k = min(k, vocab_size)
+        logits = self.logits.float()
+        best = logits.topk(k, dim=-1)
+        logprobs = best.values - logits.logsumexp(dim=-1, keepdim=True)
+        rows = torch.arange(num_rows, device=logits.device).repeat_interleave(k)
+        return Children(
+            rows=rows,
+            tokens=best.indices.flatten(),
+            logprobs=logprobs.flatten(),
+            sources=torch.full_like(rows, self.source),
+        )
+
+    def law(self, sampling: Sampling, vocab_size: int) -> Tensor:
+        """Return the sampling law of every node.  # [F, V]"""
+        return sampling.probs(self.logits)
+
+
+@dataclass(frozen=True, slots=True)
+class SparseDraft(AbstractDraft):
+    """A few candidates per frontier node; some nodes may have none.
+
+    Attributes:
+        candidates: All candidates, best first within each row.
+        num_rows: F, the number of frontier nodes.
+    """
+
+    candidates: Children
+    num_rows: int
+
+    def top(self, k: int) -> Children:
+        """Return at most ``k`` candidates of every node."""
+        rows = self.candidates.rows
+        if rows.numel() == 0:
+            return self.candidates
+        same_row = rows[:, None] == rows
+        rank = same_row.tril(diagonal=-1).sum(dim=-1)
+        return self.candidates.select((rank < k).nonzero().flatten())
+
+    def law(self, sampling: Sampling, vocab_size: int) -> Tensor:
+        """Return the sampling law of every node, zero rows where there is none."""
+        candidates = self.candidates
+        logits = torch.full((self.num_rows, vocab_size), -torch.inf)
+        logits[candidates.rows, candidates.tokens] = candidates.logprobs
+        known = torch.zeros(self.num_rows, dtype=torch.bool)
+        known[candidates.rows] = True
+        probs = torch.zeros_like(logits)
+        probs[known] = sampling.probs(logits[known])
+        return probs

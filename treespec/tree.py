@@ -1,0 +1,213 @@
+"""The token tree: a struct of arrays, and pure functions over it.
+
+Knows nothing of models or caches. Everything here runs on the tree's device without
+waiting for it, except what is named ``host``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from treespec.types import ProposalKind
+
+ROOT = 0
+NO_PARENT = -1
+NOT_EXPANDED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """New nodes that a draft policy adds to a tree in one go.
+
+    Attributes:
+        parents: Node ids of the parents; siblings stand in draw order.  # [M]
+        tokens: Token ids.  # [M]
+        draft_logprobs: log q(token | parent).  # [M]
+        sources: Index of the drafter's source.  # [M]
+        draft_probs: The laws that the children of this layer's frontier were drawn
+            from, one row per frontier node; only if the proposal was sampled.  # [F, V]
+        expand: Positions in this layer that are to be expanded next; ``None`` means
+            all of them.  # [E]
+    """
+
+    parents: Tensor
+    tokens: Tensor
+    draft_logprobs: Tensor
+    sources: Tensor
+    draft_probs: Tensor | None = None
+    expand: Tensor | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of new nodes."""
+        return self.tokens.shape[0]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTree:
+    """A tree of candidate tokens for one request; never changed in place.
+
+    Node 0 is the root: the last committed token, which no cache holds yet. Depths,
+    ancestors, paths and leaves are derived, never stored.
+
+    Attributes:
+        tokens: Token ids.  # [N]
+        parents: Parent ids; ``parents[0] == -1``, else ``parents[i] < i``.  # [N]
+        draft_logprobs: log q(token | parent); 0 for the root.  # [N]
+        sources: Index of the drafter's source that proposed the node.  # [N]
+        proposal: How children were drawn.
+        draft_probs: Laws of expanded nodes, if the proposal was sampled.  # [E, V]
+        draft_rows: Row of ``draft_probs`` that a node's children were drawn from, or
+            -1.  # [N]
+    """
+
+    tokens: Tensor
+    parents: Tensor
+    draft_logprobs: Tensor
+    sources: Tensor
+    proposal: ProposalKind
+    draft_probs: Tensor | None
+    draft_rows: Tensor
+
+    @property
+    def size(self) -> int:
+        """Number of nodes, root included."""
+        return self.tokens.shape[0]
+
+    @property
+    def num_drafted(self) -> int:
+        """Number of nodes, root excluded."""
+        return self.size - 1
+
+    def extend(self, layer: Layer, frontier: Tensor) -> TokenTree:
+        """Return a new tree with ``layer`` appended.
+
+        Args:
+            layer: The new nodes.
+            frontier: Node ids that the drafter was asked about: the rows of
+                ``layer.draft_probs``.  # [F]
+        """
+        device = self.tokens.device
+        fresh = torch.full((layer.size,), NOT_EXPANDED, device=device)
+        draft_probs, draft_rows = self.draft_probs, self.draft_rows
+        if layer.draft_probs is not None:
+            first = 0 if draft_probs is None else draft_probs.shape[0]
+            rows = torch.arange(first, first + frontier.shape[0], device=device)
+            draft_rows = draft_rows.index_copy(0, frontier, rows)
+            draft_probs = (
+                layer.draft_probs
+                if draft_probs is None
+                else torch.cat((draft_probs, layer.draft_probs))
+            )
+        return replace(
+            self,
+            tokens=torch.cat((self.tokens, layer.tokens)),
+            parents=torch.cat((self.parents, layer.parents)),
+            draft_logprobs=torch.cat((self.draft_logprobs, layer.draft_logprobs)),
+            sources=torch.cat((self.sources, layer.sources)),
+            draft_probs=draft_probs,
+            draft_rows=torch.cat((draft_rows, fresh)),
+        )
+
+    def host(self) -> HostTree:
+        """Copy the structure to the host; waits for the device once."""
+        structure = torch.stack((self.tokens, self.parents, self.sources))
+        tokens, parents, sources = structure.tolist()
+        return HostTree(tokens=tokens, parents=parents, sources=sources)
+
+
+@dataclass(frozen=True, slots=True)
+class HostTree:
+    """The structure of a tree as Python numbers, for walks from node to node.
+
+    Attributes:
+        tokens: Token ids.  # [N]
+        parents: Parent ids.  # [N]
+        sources: Indices of the drafter's sources.  # [N]
+    """
+
+    tokens: list[int]
+    parents: list[int]
+    sources: list[int]
+
+    def children(self) -> list[list[int]]:
+        """Return each node's children in draw order."""
+        children: list[list[int]] = [[] for _ in self.parents]
+        for node, parent in enumerate(self.parents[1:], start=1):
+            children[parent].append(node)
+        return children
+
+    def depths(self) -> list[int]:
+        """Return each node's depth; the root has depth 0."""
+        depths = [0] * len(self.parents)
+        for node, parent in enumerate(self.parents[1:], start=1):
+            depths[node] = depths[parent] + 1
+        return depths
+
+    def ranks(self) -> list[int]:
+        """Return each node's draw-order rank among its siblings; 0 for the root."""
+        ranks = [0] * len(self.parents)
+        for siblings in self.children():
+            for rank, node in enumerate(siblings):
+                ranks[node] = rank
+        return ranks
+
+    def path(self, node: int) -> list[int]:
+        """Return the node ids from the root (excluded) down to ``node``."""
+        path: list[int] = []
+        while node != ROOT:
+            path.append(node)
+            node = self.parents[node]
+        return path[::-1]
+
+    def leaves(self) -> list[int]:
+        """Return the nodes without children."""
+        return [node for node, below in enumerate(self.children()) if not below]
+
+
+def root_tree(token: int, proposal: ProposalKind, device: torch.device) -> TokenTree:
+    """Return the tree that holds only its root."""
+    return TokenTree(
+        tokens=torch.tensor([token], device=device),
+        parents=torch.tensor([NO_PARENT], device=device),
+        draft_logprobs=torch.zeros(1, device=device),
+        sources=torch.zeros(1, dtype=torch.int64, device=device),
+        proposal=proposal,
+        draft_probs=None,
+        draft_rows=torch.tensor([NOT_EXPANDED], device=device),
+    )
+
+
+def ancestor_mask(parents: Tensor) -> Tensor:
+    """Return which nodes are an ancestor of which, or the node itself.
+
+    Doubles the length of the paths it follows, so a tree of N nodes takes log2 N
+    small matrix products and no loop over nodes.
+
+    Args:
+        parents: Parent ids, -1 for the root.  # [N]
+
+    Returns:
+        ``mask[i, j]`` is true where j is i or an ancestor of i.  # [N, N] bool
+    """
+    size = parents.shape[0]
+    nodes = torch.arange(size, device=parents.device)
+    reach = (parents[:, None] == nodes) | (nodes[:, None] == nodes)
+    steps = 1
+    while steps < size - 1:
+        reach = (reach.float() @ reach.float()) > 0
+        steps *= 2
+    return reach
+
+
+def node_depths(parents: Tensor) -> Tensor:
+    """Return each node's depth; the root has depth 0.  # [N] -> [N]"""
+    return ancestor_mask(parents).sum(dim=-1) - 1
+
+
+def path_logprobs(tree: TokenTree) -> Tensor:
+    """Return the log-probability of each node's whole path from the root.  # [N]"""
+    return ancestor_mask(tree.parents).float() @ tree.draft_logprobs
