@@ -1,0 +1,19 @@
+"""Where do candidate tokens come from?"""
+
+from treespec.drafters.base import (
+    AbstractDrafter,
+    AbstractDraftSession,
+    DraftSetting,
+    Frontier,
+)
+from treespec.drafters.draft_model import DraftModel
+from treespec.drafters.prompt_lookup import PromptLookup
+
+__all__ = [
+    "AbstractDraftSession",
+    "AbstractDrafter",
+    "DraftModel",
+    "DraftSetting",
+    "Frontier",
+    "PromptLookup",
+]

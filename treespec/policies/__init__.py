@@ -1,0 +1,14 @@
+"""What shape does the tree get?"""
+
+from treespec.policies.base import AbstractDraftPolicy, Growth, as_layer
+from treespec.policies.chain import Chain, SampledChain
+from treespec.policies.top_k_tree import TopKTree
+
+__all__ = [
+    "AbstractDraftPolicy",
+    "Chain",
+    "Growth",
+    "SampledChain",
+    "TopKTree",
+    "as_layer",
+]

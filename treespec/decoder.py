@@ -1,0 +1,480 @@
+"""The loop: draft a tree, verify it, accept a path, commit it. And nothing else.
+
+Autoregressive decoding is the same loop with a zero budget, so that a baseline differs
+in nothing but speculation. A request's first token comes from its prefill, which is a
+step with a zero budget that leaves no record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from treespec.acceptance import AbstractAcceptanceRule
+from treespec.controllers import AbstractController, Constant
+from treespec.drafters import (
+    AbstractDrafter,
+    AbstractDraftSession,
+    DraftSetting,
+    Frontier,
+)
+from treespec.errors import NumericalError, TreespecError
+from treespec.models.base import AbstractLanguageModel
+from treespec.models.session import ModelSession
+from treespec.policies import AbstractDraftPolicy, Growth
+from treespec.recording import Phases, StepOutcome, record_step, trace_nodes
+from treespec.request import Request, Stopping
+from treespec.sampling import GeneratorChance, Sampling
+from treespec.scheduler import Scheduler
+from treespec.stopwatch import Stopwatch
+from treespec.tree import TokenTree, root_tree
+from treespec.types import (
+    OFF,
+    Acceptance,
+    Budget,
+    FinishReason,
+    GenerationResult,
+    Tokenizer,
+)
+from treespec.verifiers import AbstractVerifier, Candidate, VerifierOutput
+
+GREEDY_SAMPLING = Sampling()
+Prompt = str | Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Tokens that one request has just committed.
+
+    Attributes:
+        prompt: Which prompt.
+        tokens: The new tokens, in order.
+        finish_reason: Why the text ended with them; ``None`` if it goes on.
+    """
+
+    prompt: int
+    tokens: tuple[int, ...]
+    finish_reason: FinishReason | None
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculativeDecoder:
+    """Decodes any number of prompts with a target model and five exchangeable parts.
+
+    Attributes:
+        target: The model whose output distribution is kept.
+        drafter: Where candidate tokens come from.
+        policy: What shape a tree gets.
+        acceptance: Which path survives.
+        verifier: How the target is asked.
+        controller: How much a step may spend.
+        tokenizer: For prompts given as text, for ``text`` in results, for stop strings.
+        eos_ids: Ids that end a text, the target's own.
+        max_concurrent: Most requests in one forward; others wait.
+        trace: Whether results carry a trace of every node.
+
+    Raises:
+        IncompatiblePartsError: If the rule is biased for the policy's proposal.
+    """
+
+    target: AbstractLanguageModel
+    drafter: AbstractDrafter
+    policy: AbstractDraftPolicy
+    acceptance: AbstractAcceptanceRule
+    verifier: AbstractVerifier
+    controller: AbstractController[Any]
+    tokenizer: Tokenizer | None = None
+    eos_ids: frozenset[int] = frozenset()
+    max_concurrent: int = 8
+    trace: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse parts that are wrong together."""
+        self.acceptance.check_policy(
+            type(self.policy).__name__, self.policy.proposal, self.policy.max_children
+        )
+        if self.max_concurrent < 1:
+            raise TreespecError(
+                f"max_concurrent must be >= 1, got {self.max_concurrent}"
+            )
+
+    def autoregressive(self) -> SpeculativeDecoder:
+        """Return the same decoder with speculation off: the baseline."""
+        return replace(self, controller=Constant(max_depth=0, max_nodes=0))
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        sampling: Sampling = GREEDY_SAMPLING,
+        max_new_tokens: int = 128,
+        seed: int | Sequence[int] | None = 0,
+        stop: Sequence[str] = (),
+    ) -> list[GenerationResult]:
+        """Decode all prompts and return their results in order.
+
+        Args:
+            prompts: Texts or token ids.
+            sampling: Temperature and the like, the same for all prompts.
+            max_new_tokens: Most new tokens per prompt.
+            seed: One seed per prompt, or one for all: prompt i then has ``seed + i``.
+                What a prompt becomes depends on its own seed only, not on its
+                neighbours. ``None`` leaves it to chance.
+            stop: Strings that end a text.
+
+        Raises:
+            TreespecError: If a prompt or a setting is impossible.
+            NumericalError: If the target's logits are NaN.
+        """
+        run = _Run(self, prompts, sampling, max_new_tokens, seed, tuple(stop))
+        for _ in run.steps():
+            pass
+        return [request.result() for request in run.requests]
+
+    def stream(
+        self,
+        prompts: Sequence[Prompt],
+        sampling: Sampling = GREEDY_SAMPLING,
+        max_new_tokens: int = 128,
+        seed: int | Sequence[int] | None = 0,
+        stop: Sequence[str] = (),
+    ) -> Iterator[Committed]:
+        """Yield tokens as they are committed; arguments as in ``generate``."""
+        run = _Run(self, prompts, sampling, max_new_tokens, seed, tuple(stop))
+        yield from run.steps()
+
+
+@dataclass(slots=True)
+class _Draft:
+    """One request's tree on its way through a step."""
+
+    request: Request
+    budget: Budget
+    tree: TokenTree
+    frontier: Tensor
+    depth: int = 0
+
+
+class _Run:
+    """One call of ``generate`` or ``stream``: its sessions, its queue, its clock."""
+
+    def __init__(
+        self,
+        decoder: SpeculativeDecoder,
+        prompts: Sequence[Prompt],
+        sampling: Sampling,
+        max_new_tokens: int,
+        seed: int | Sequence[int] | None,
+        stop: tuple[str, ...],
+    ) -> None:
+        self.decoder, self.sampling = decoder, sampling
+        decoder.acceptance.check_sampling(sampling)
+        self.requests = self._make_requests(prompts, max_new_tokens, seed, stop)
+        self.scheduler = Scheduler(
+            [r for r in self.requests if r.finish_reason is None],
+            decoder.max_concurrent,
+        )
+        sizes = sorted(map(self._num_slots, self.scheduler.waiting), reverse=True)
+        num_slots = sum(sizes[: decoder.max_concurrent])
+        self.target = ModelSession(decoder.target, num_slots)
+        self.draft: AbstractDraftSession = decoder.drafter.start(
+            DraftSetting(
+                vocab_size=decoder.target.vocab_size,
+                device=decoder.target.device,
+                eos_ids=decoder.eos_ids,
+                num_slots=num_slots,
+            )
+        )
+        self.clock_s = 0.0
+        self._speculates = decoder.controller.largest.speculates
+
+    def steps(self) -> Iterator[Committed]:
+        """Decode until every request has ended."""
+        for request in self.requests:
+            if request.finish_reason is not None:
+                yield Committed(request.key, (), request.finish_reason)
+        while self.scheduler.has_work:
+            self.scheduler.admit(self._enter)
+            yield from self._step(self.scheduler.active)
+            for request in self.scheduler.retire():
+                self._leave(request)
+
+    @torch.inference_mode()
+    def _step(self, batch: Sequence[Request]) -> list[Committed]:
+        """Draft, verify, accept and commit once for every active request."""
+        watch = Stopwatch(self.decoder.target.device)
+        drafts = [self._plan(request) for request in batch]
+        plan_s = watch.lap()
+        forwards = self.draft.num_forwards
+        self._grow([draft for draft in drafts if draft.budget.speculates])
+        forwards = self.draft.num_forwards - forwards
+        draft_s = watch.lap()
+        outputs = self._verify(drafts)
+        verify_s = watch.lap()
+        logits = [self._processed(d, o) for d, o in zip(drafts, outputs, strict=True)]
+        accepted = [self._accept(d, x) for d, x in zip(drafts, logits, strict=True)]
+        accept_s = watch.lap()
+        now_s = self.clock_s + watch.total()
+        outcomes = [
+            self._commit(*part, now_s)
+            for part in zip(drafts, outputs, logits, accepted, strict=True)
+        ]
+        phases = Phases(
+            draft_s, plan_s, verify_s, accept_s, watch.lap(), watch.total(), forwards
+        )
+        self._record(outcomes, phases)
+        self.clock_s += watch.total()
+        return [
+            Committed(o.request.key, o.committed, o.request.finish_reason)
+            for o in outcomes
+        ]
+
+    def _plan(self, request: Request) -> _Draft:
+        """Begin a tree: its root, and what it may cost."""
+        decoder = self.decoder
+        budget = OFF
+        if not request.is_prefill:
+            budget = request.fit(decoder.controller.budget(request.controller_state))
+        assert request.sequence is not None
+        device = decoder.target.device
+        token = request.sequence.tokens[-1]
+        tree = root_tree(token, decoder.policy.proposal, device)
+        return _Draft(request, budget, tree, torch.zeros_like(tree.tokens))
+
+    def _grow(self, growing: list[_Draft]) -> None:
+        """Grow the trees of all requests side by side, a layer per draft forward."""
+        while growing:
+            frontiers = [
+                Frontier(d.request.key, d.tree, d.frontier, d.depth) for d in growing
+            ]
+            answers = self.draft.expand(frontiers)
+            growing = [
+                draft
+                for draft, answer in zip(growing, answers, strict=True)
+                if self._add_layer(draft, answer)
+            ]
+
+    def _add_layer(self, draft: _Draft, answer: Any) -> bool:
+        """Let the policy add a layer; return whether the tree may grow further."""
+        policy, request = self.decoder.policy, draft.request
+        assert request.sequence is not None
+        growth = Growth(
+            tree=draft.tree,
+            frontier=draft.frontier,
+            draft=answer,
+            budget=draft.budget,
+            depth=draft.depth + 1,
+            committed=request.sequence.tokens,
+            sampling=self.sampling,
+            vocab_size=self.decoder.target.vocab_size,
+            generator=request.generator,
+        )
+        layer = policy.grow(growth)
+        if layer is None:
+            return False
+        if layer.size > growth.room:
+            raise TreespecError(
+                f"{type(policy).__name__} grew a layer of {layer.size} nodes where the "
+                f"budget leaves {growth.room}; return at most growth.room nodes"
+            )
+        first = draft.tree.size
+        draft.tree = draft.tree.extend(layer, draft.frontier)
+        nodes = torch.arange(first, draft.tree.size, device=draft.frontier.device)
+        draft.frontier = nodes if layer.expand is None else nodes[layer.expand]
+        draft.depth += 1
+        is_full = draft.tree.num_drafted >= draft.budget.max_nodes
+        is_deep = draft.depth >= draft.budget.max_depth
+        return not (is_full or is_deep or draft.frontier.shape[0] == 0)
+
+    def _verify(self, drafts: Sequence[_Draft]) -> list[VerifierOutput]:
+        candidates = []
+        for draft in drafts:
+            assert draft.request.sequence is not None
+            candidates.append(Candidate(draft.request.sequence, draft.tree))
+        decoder = self.decoder
+        layers = decoder.drafter.hidden_layers if self._speculates else ()
+        return decoder.verifier.verify(self.target, candidates, layers)
+
+    def _processed(self, draft: _Draft, output: VerifierOutput) -> Tensor:
+        """Return the logits after every processor that reads the path.  # [N, V]"""
+        assert draft.request.sequence is not None
+        tree, committed = draft.tree, draft.request.sequence.tokens
+        return self.sampling.apply_history(
+            output.logits, tree.tokens, tree.parents, committed
+        )
+
+    def _accept(self, draft: _Draft, logits: Tensor) -> Acceptance:
+        request = draft.request
+        chance = GeneratorChance(request.generator)
+        try:
+            return self.decoder.acceptance.accept(
+                draft.tree, logits, self.sampling, chance
+            )
+        except NumericalError as error:
+            step = len(request.records) + (0 if request.is_prefill else 1)
+            raise NumericalError(
+                f"prompt {request.key}, step {step} (after {len(request.new_tokens)} "
+                f"new tokens): {error}"
+            ) from error
+
+    def _commit(
+        self,
+        draft: _Draft,
+        output: VerifierOutput,
+        logits: Tensor,
+        acceptance: Acceptance,
+        now_s: float,
+    ) -> StepOutcome:
+        """Append the accepted path and the token that ends the step."""
+        request, host = draft.request, draft.tree.host()
+        was_prefill = request.is_prefill
+        tokens = [host.tokens[node] for node in acceptance.node_ids]
+        tokens.append(acceptance.next_token)
+        tokens = tokens[: request.append(tokens, now_s)]
+        assert request.sequence is not None
+        node_ids = acceptance.node_ids[: len(tokens)]
+        self.target.commit(request.sequence, node_ids, tokens)
+        if self._speculates:
+            hidden = output.hidden
+            if hidden is not None:
+                hidden = hidden[[0, *node_ids]]
+            self.draft.commit(request.key, node_ids, tokens, hidden)
+        return StepOutcome(
+            request=request,
+            budget=draft.budget,
+            tree=host,
+            draft_logprobs=draft.tree.draft_logprobs,
+            logits=logits,
+            acceptance=acceptance,
+            committed=tuple(tokens),
+            is_step=not was_prefill,
+        )
+
+    def _record(self, outcomes: Sequence[StepOutcome], phases: Phases) -> None:
+        """Append each request's share of the step to its records."""
+        decoder, share = self.decoder, phases.shared(len(outcomes))
+        names, controller = decoder.drafter.source_names, decoder.controller
+        for outcome in outcomes:
+            if not outcome.is_step:
+                continue
+            request = outcome.request
+            if decoder.trace:
+                request.traces.extend(trace_nodes(outcome, self.sampling, names))
+            record = record_step(outcome, share, names, type(controller).__name__)
+            request.records.append(record)
+            request.controller_state = controller.observe(
+                request.controller_state, record
+            )
+
+    def _num_slots(self, request: Request) -> int:
+        """Return the most slots that a request can need: its text and one tree."""
+        text = len(request.prompt) + request.remaining
+        return text + self.decoder.controller.largest.max_nodes
+
+    def _enter(self, request: Request) -> bool:
+        """Reserve a request's slots in both models; false if there is no room."""
+        num_slots = self._num_slots(request)
+        request.sequence = self.target.admit(request.prompt, num_slots)
+        if request.sequence is None:
+            return False
+        request.admitted_s = self.clock_s
+        if self._speculates:
+            self.draft.admit(request.key, request.prompt, num_slots)
+        return True
+
+    def _leave(self, request: Request) -> None:
+        """Give a finished request's slots back."""
+        assert request.sequence is not None
+        self.target.release(request.sequence)
+        if self._speculates:
+            self.draft.release(request.key)
+
+    def _make_requests(
+        self,
+        prompts: Sequence[Prompt],
+        max_new_tokens: int,
+        seed: int | Sequence[int] | None,
+        stop: tuple[str, ...],
+    ) -> list[Request]:
+        decoder = self.decoder
+        if max_new_tokens < 0:
+            raise TreespecError(f"max_new_tokens must be >= 0, got {max_new_tokens}")
+        if stop and decoder.tokenizer is None:
+            raise TreespecError("stop strings need a decoder with a tokenizer")
+        stopping = Stopping(
+            max_new_tokens=max_new_tokens,
+            max_positions=decoder.target.max_positions,
+            eos_ids=decoder.eos_ids,
+            stop=stop,
+            tokenizer=decoder.tokenizer,
+        )
+        seeds = _seeds(seed, len(prompts))
+        requests = []
+        for key, prompt in enumerate(prompts):
+            request = Request(
+                key=key,
+                prompt=self._prompt_tokens(key, prompt),
+                stopping=stopping,
+                generator=_generator(seeds[key], decoder.target.device),
+                seed=seeds[key],
+                controller_state=decoder.controller.init(),
+            )
+            if request.remaining <= 0:
+                request.finish_reason = "length"
+            requests.append(request)
+        return requests
+
+    def _prompt_tokens(self, key: int, prompt: Prompt) -> tuple[int, ...]:
+        """Return a prompt's token ids, checked."""
+        decoder = self.decoder
+        if isinstance(prompt, str):
+            if decoder.tokenizer is None:
+                raise TreespecError(
+                    f"prompt {key} is text, but the decoder has no tokenizer; give one "
+                    "or give token ids"
+                )
+            prompt = decoder.tokenizer.encode(prompt)
+        tokens = tuple(int(token) for token in prompt)
+        if not tokens:
+            raise TreespecError(
+                f"prompt {key} has no tokens; give at least one (the model's "
+                "beginning-of-sequence token, say)"
+            )
+        limit = decoder.target.max_positions
+        if len(tokens) > limit:
+            raise TreespecError(
+                f"prompt {key} has {len(tokens)} tokens, but the target reads at most "
+                f"{limit}; shorten it or choose a model with a longer context"
+            )
+        if not 0 <= min(tokens) <= max(tokens) < decoder.target.vocab_size:
+            raise TreespecError(
+                f"prompt {key} has token ids from {min(tokens)} to {max(tokens)}, but "
+                f"the target's vocabulary is 0 to {decoder.target.vocab_size - 1}"
+            )
+        return tokens
+
+
+def _seeds(seed: int | Sequence[int] | None, count: int) -> list[int | None]:
+    """Return one seed per prompt."""
+    if seed is None:
+        return [None] * count
+    if isinstance(seed, int):
+        return [seed + i for i in range(count)]
+    if len(seed) != count:
+        raise TreespecError(
+            f"seed must be one number or one per prompt, got {len(seed)} for "
+            f"{count} prompts"
+        )
+    return list(seed)
+
+
+def _generator(seed: int | None, device: torch.device) -> torch.Generator:
+    generator = torch.Generator(device=device)
+    if seed is None:
+        generator.seed()
+    else:
+        generator.manual_seed(seed)
+    return generator

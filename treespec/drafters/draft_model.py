@@ -1,0 +1,124 @@
+"""A small language model as drafter (2211.17192, 2302.01318)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from treespec.draft import AbstractDraft, Children, DenseDraft, SparseDraft
+from treespec.drafters.base import (
+    AbstractDrafter,
+    AbstractDraftSession,
+    DraftSetting,
+    Frontier,
+)
+from treespec.models.base import AbstractLanguageModel
+from treespec.models.session import CachedSequence, Feed, ModelSession
+
+
+@dataclass(frozen=True, slots=True)
+class DraftModel(AbstractDrafter):
+    """Drafts with a model of its own: a whole frontier, of all requests, per forward.
+
+    Attributes:
+        model: The draft model; it must read the target's token ids.
+    """
+
+    model: AbstractLanguageModel
+
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """One source."""
+        return ("draft_model",)
+
+    @property
+    def hidden_layers(self) -> tuple[int, ...]:
+        """None: it reads tokens only."""
+        return ()
+
+    def start(self, setting: DraftSetting) -> DraftModelSession:
+        """Return a session with slots for all requests."""
+        return DraftModelSession(self.model, setting)
+
+
+class DraftModelSession(AbstractDraftSession):
+    """Tree attention in the draft model's own slots."""
+
+    def __init__(self, model: AbstractLanguageModel, setting: DraftSetting) -> None:
+        """Make a pool as large as the target's."""
+        self.session = ModelSession(model, setting.num_slots)
+        self.sequences: dict[int, CachedSequence] = {}
+        self._setting = setting
+
+    @property
+    def num_forwards(self) -> int:
+        """Forwards of the draft model so far."""
+        return self.session.num_forwards
+
+    def admit(self, request: int, prompt: Sequence[int], num_slots: int) -> None:
+        """Reserve slots; the prompt is fed with the first expansion."""
+        sequence = self.session.admit(prompt, num_slots)
+        assert sequence is not None, "the draft's pool is as large as the target's"
+        self.sequences[request] = sequence
+
+    def expand(self, frontiers: Sequence[Frontier]) -> list[AbstractDraft]:
+        """Return the draft model's law at every frontier node, after one forward.
+
+        A request whose next position is beyond the draft model's context gets no
+        candidates.
+        """
+        readable = [f for f in frontiers if self._fits(f)]
+        feeds = []
+        for frontier in readable:
+            sequence = self.sequences[frontier.request]
+            at_root = frontier.depth == 0
+            feeds.append(
+                Feed(sequence)
+                if at_root
+                else Feed(sequence, frontier.tree, frontier.nodes)
+            )
+        outputs = self.session.run(feeds) if feeds else []
+        drafts: dict[int, AbstractDraft] = {
+            frontier.request: DenseDraft(self._aligned(output.logits))
+            for frontier, output in zip(readable, outputs, strict=True)
+        }
+        return [drafts.get(f.request, self._nothing(f)) for f in frontiers]
+
+    def commit(
+        self,
+        request: int,
+        node_ids: Sequence[int],
+        tokens: Sequence[int],
+        hidden: Tensor | None,
+    ) -> None:
+        """Keep the slots of accepted nodes; what was not fed becomes pending."""
+        self.session.commit(self.sequences[request], node_ids, tokens)
+
+    def release(self, request: int) -> None:
+        """Give the request's slots back."""
+        self.session.release(self.sequences.pop(request))
+
+    def _fits(self, frontier: Frontier) -> bool:
+        length = len(self.sequences[frontier.request].tokens) + frontier.depth
+        return length <= self.session.model.max_positions
+
+    def _aligned(self, logits: Tensor) -> Tensor:
+        """Crop or pad the logits to the target's vocabulary.
+
+        Embedding tables are padded to different widths (151,936 rows against 152,064)
+        over the same tokens. A token that only the target has gets -inf: it stays
+        reachable through the residual.
+        """
+        missing = self._setting.vocab_size - logits.shape[-1]
+        if missing == 0:
+            return logits
+        return F.pad(logits, (0, missing), value=-torch.inf)
+
+    def _nothing(self, frontier: Frontier) -> SparseDraft:
+        none = torch.zeros(0, dtype=torch.int64, device=self._setting.device)
+        children = Children(none, none, none.float(), none)
+        return SparseDraft(children, frontier.nodes.shape[0])

@@ -1,0 +1,324 @@
+"""Hugging Face models over slots: the only file that touches their cache and masks.
+
+A stock ``transformers`` causal language model is given three things: a ``Cache`` whose
+layers write at given slots and hand back the whole pool, explicit positions, and an
+attention function that reads each request's own slots. Its weights and its code stay
+as they are.
+
+Checked with transformers 5.20 and 5.24. What differs between them (the cache argument
+is ``cache`` since 5.24, ``past_key_values`` before) is read from the signature.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AttentionInterface, Cache, PreTrainedConfig, PreTrainedModel
+from transformers.cache_utils import CacheLayerMixin
+
+from treespec.errors import TreespecError
+from treespec.models.base import AbstractLanguageModel, ForwardRows, ModelOutput
+from treespec.models.cache import SlotCache
+
+ATTENTION = "treespec"
+"""Name under which our attention function is registered."""
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+_UNSUPPORTED_ARGUMENTS = ("s_aux", "position_bias", "alibi", "score_mod")
+"""Arguments of an attention call that change it in ways that we do not compute."""
+
+
+def layer_windows(config: PreTrainedConfig) -> tuple[int | None, ...]:
+    """Return the sliding window of each layer, ``None`` for full attention.
+
+    Raises:
+        TreespecError: If a layer is something else than attention over slots.
+    """
+    text = config.get_text_config()
+    window = getattr(text, "sliding_window", None)
+    kinds = getattr(text, "layer_types", None)
+    if kinds is None:
+        if not getattr(text, "use_sliding_window", True):
+            window = None
+        return (window,) * text.num_hidden_layers
+    for kind in kinds:
+        if kind not in (FULL, SLIDING):
+            raise TreespecError(
+                f"model type {text.model_type!r} has layers of kind {kind!r}, whose "
+                "cache cannot be a slot pool; choose a model whose layers are all full "
+                "or sliding-window attention"
+            )
+    return tuple(window if kind == SLIDING else None for kind in kinds)
+
+
+class _SlotLayer(CacheLayerMixin):
+    """One layer of the pool, behind the interface of a transformers cache layer."""
+
+    is_compileable = False
+    is_sliding = False
+
+    def __init__(self, cache: SlotCache, index: int, rows: ForwardRows) -> None:
+        super().__init__()
+        self.is_initialized = True
+        self._cache, self._index, self._rows = cache, index, rows
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Write the new rows; return the whole pool.  # [1, H, T, D] -> [1, H, S, D]"""
+        self._cache.write(
+            self._index, self._rows.slots, key_states[0], value_states[0]
+        )
+        view = self._cache.layer(self._index)
+        return view.keys[None], view.values[None]
+
+    def lazy_initialization(self, *args: Any, **kwargs: Any) -> None:
+        """Do nothing: the pool allocates itself."""
+
+    def get_mask_sizes(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
+        """Return the pool's size and no offset."""
+        return self._cache.capacity, 0
+
+    def get_seq_length(self, *args: Any, **kwargs: Any) -> int:
+        """Return 0: positions are always given."""
+        return 0
+
+    def get_max_length(self) -> int:
+        """Return the pool's size."""
+        return self._cache.capacity
+
+    def get_max_cache_shape(self) -> int:
+        """Return the pool's size (name before transformers 5.24)."""
+        return self._cache.capacity
+
+    def reset(self) -> None:
+        """Refuse: slots are released by their region."""
+        raise AssertionError("a slot pool is never reset by the model")
+
+
+@dataclass(slots=True)
+class _Call:
+    """What our attention function needs of the forward it belongs to."""
+
+    rows: ForwardRows
+    windows: tuple[int | None, ...]
+    num_calls: int = 0
+
+
+def slot_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    treespec_call: _Call | None = None,
+    **arguments: Any,
+) -> tuple[Tensor, None]:
+    """Attend, request by request, to the slots that its rows may see.
+
+    The query heads of a group are folded into rows, so that grouped keys and values
+    are never expanded. The kernel accumulates and normalises in float32.
+
+    Args:
+        module: The layer.
+        query: Queries of all rows.  # [1, Hq, T, D]
+        key: The pool's keys.  # [1, H, S, D]
+        value: The pool's values.  # [1, H, S, Dv]
+        attention_mask: Unused; the segments say what is visible.
+        scaling: Factor on the scores; ``None`` for 1 / sqrt(D).
+        softcap: Bound of a tanh on the scores, if the model has one.
+        treespec_call: The forward's rows and the layers' windows.
+        **arguments: What else models pass; refused if it would change the scores.
+
+    Returns:
+        Attention output  # [1, T, Hq, Dv], and no weights.
+    """
+    assert treespec_call is not None, "the module was called outside of treespec"
+    for name in _UNSUPPORTED_ARGUMENTS:
+        if arguments.get(name) is not None:
+            raise TreespecError(
+                f"{type(module).__name__} passes {name!r} to its attention, which "
+                "treespec does not compute; choose a model without it"
+            )
+    treespec_call.num_calls += 1
+    window = treespec_call.windows[_layer_index(module)]
+    num_heads, num_rows, head_dim = query.shape[1:]
+    groups = num_heads // key.shape[1]
+    outputs = []
+    for segment in treespec_call.rows.segments:
+        rows = slice(segment.row_start, segment.row_stop)
+        slots = slice(segment.slot_start, segment.slot_stop)
+        folded = query[:, :, rows].reshape(
+            1, key.shape[1], groups * segment.num_rows, head_dim
+        )
+        attend = F.scaled_dot_product_attention if softcap is None else _capped
+        extra = {} if softcap is None else {"softcap": softcap}
+        output = attend(
+            folded,
+            key[:, :, slots],
+            value[:, :, slots],
+            attn_mask=segment.bias(window, groups, query.dtype),
+            scale=scaling,
+            **extra,
+        )
+        outputs.append(output.reshape(1, num_heads, segment.num_rows, -1))
+    joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
+    return joined.transpose(1, 2).contiguous(), None
+
+
+def _capped(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    scale: float | None,
+    softcap: float,
+) -> Tensor:
+    """Attend with soft-capped scores, which no fused kernel computes (2408.00118)."""
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = (query @ key.transpose(-1, -2)).float() * scale
+    scores = torch.tanh(scores / softcap) * softcap
+    if attn_mask is not None:
+        scores = scores + attn_mask
+    return scores.softmax(dim=-1).to(value.dtype) @ value
+
+
+def _layer_index(module: nn.Module) -> int:
+    """Return which layer an attention module belongs to."""
+    index = getattr(module, "layer_idx", None)
+    if not isinstance(index, int):
+        raise TreespecError(
+            f"{type(module).__name__} does not say which layer it is (layer_idx); "
+            "choose a model of the Llama, Qwen, Gemma, Mistral or GPT-2 kind"
+        )
+    return index
+
+
+AttentionInterface.register(ATTENTION, slot_attention)
+
+
+class HuggingFaceModel(AbstractLanguageModel):
+    """A ``transformers`` decoder-only model over slots."""
+
+    def __init__(self, module: PreTrainedModel, attention: str = ATTENTION) -> None:
+        """Adapt a loaded module; its weights are shared, not copied.
+
+        Args:
+            module: A causal language model in evaluation mode.
+            attention: ``treespec`` for our attention function, or ``sdpa`` or
+                ``eager`` for the model's own with a mask over the pool.
+
+        Raises:
+            TreespecError: If its layers cannot be a slot pool.
+        """
+        text = module.config.get_text_config()
+        self.module = module
+        self.attention = attention
+        self._windows = layer_windows(module.config)
+        self._vocab_size = module.get_output_embeddings().weight.shape[0]
+        self._max_positions = int(text.max_position_embeddings)
+        self._device = module.get_input_embeddings().weight.device
+        names = inspect.signature(module.forward).parameters
+        self._cache_argument = "cache" if "cache" in names else "past_key_values"
+        self._has_layer_kinds = getattr(text, "layer_types", None) is not None
+
+    @property
+    def vocab_size(self) -> int:
+        """Width of the logits, padding rows of the embedding included."""
+        return self._vocab_size
+
+    @property
+    def max_positions(self) -> int:
+        """Longest text, in tokens."""
+        return self._max_positions
+
+    @property
+    def device(self) -> torch.device:
+        """Where rows and logits live."""
+        return self._device
+
+    @property
+    def windows(self) -> frozenset[int]:
+        """Sliding-window lengths of the layers that have one."""
+        return frozenset(window for window in self._windows if window is not None)
+
+    def new_cache(self, capacity: int) -> SlotCache:
+        """Return an empty pool of ``capacity`` slots for this model."""
+        return SlotCache(len(self._windows), capacity, self.device)
+
+    def forward(
+        self, rows: ForwardRows, cache: SlotCache, hidden_layers: tuple[int, ...] = ()
+    ) -> ModelOutput:
+        """Run the module on one row of nodes."""
+        self._select_attention()
+        layers = [_SlotLayer(cache, i, rows) for i in range(len(self._windows))]
+        call = _Call(rows, self._windows)
+        ours = self.attention == ATTENTION
+        wants_all = rows.logit_rows.shape[0] == rows.tokens.shape[0]
+        output = self.module(
+            input_ids=rows.tokens[None],
+            position_ids=rows.positions[None],
+            attention_mask=None if ours else self._stock_mask(rows, cache),
+            use_cache=True,
+            logits_to_keep=0 if wants_all else rows.logit_rows,
+            output_hidden_states=bool(hidden_layers),
+            **{self._cache_argument: Cache(layers=layers)},
+            **({"treespec_call": call} if ours else {}),
+        )
+        if ours and call.num_calls != len(self._windows):
+            raise TreespecError(
+                f"{type(self.module).__name__} computed {call.num_calls} of "
+                f"{len(self._windows)} layers through the attention interface, so its "
+                "cache cannot be a slot pool; choose a model that supports it"
+            )
+        hidden = None
+        if hidden_layers:
+            states = [output.hidden_states[i][0] for i in hidden_layers]
+            hidden = torch.stack(states, dim=1)[rows.logit_rows]
+        return ModelOutput(output.logits[0], hidden)
+
+    def _select_attention(self) -> None:
+        """Make the module use our choice, which others may have changed meanwhile."""
+        if self.module.config._attn_implementation != self.attention:
+            self.module.set_attn_implementation(self.attention)
+
+    def _stock_mask(
+        self, rows: ForwardRows, cache: SlotCache
+    ) -> Tensor | dict[str, Tensor]:
+        """Return the additive mask over the pool for stock attention functions."""
+        if not self._has_layer_kinds:
+            return self._pool_bias(rows, cache, self._windows[0])
+        window = next(iter(self.windows), None)
+        full = self._pool_bias(rows, cache, None)
+        if window is None:
+            return full
+        return {FULL: full, SLIDING: self._pool_bias(rows, cache, window)}
+
+    def _pool_bias(
+        self, rows: ForwardRows, cache: SlotCache, window: int | None
+    ) -> Tensor:
+        """Return 0 where a row sees a slot, the lowest number elsewhere. # [1,1,T,S]"""
+        dtype = self.module.dtype
+        shape = (rows.tokens.shape[0], cache.capacity)
+        bias = torch.full(
+            shape, torch.finfo(dtype).min, dtype=dtype, device=self.device
+        )
+        for segment in rows.segments:
+            sees = segment.sees(window)
+            block = bias[
+                segment.row_start : segment.row_stop,
+                segment.slot_start : segment.slot_stop,
+            ]
+            if sees is None:
+                block.zero_()
+            else:
+                block.masked_fill_(sees, 0)
+        return bias[None, None]

@@ -1,0 +1,59 @@
+"""One guess after the other: the classic of speculative decoding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from treespec.policies.base import AbstractDraftPolicy, Growth, as_layer
+from treespec.sampling import draw
+from treespec.tree import Layer
+from treespec.types import ProposalKind
+
+
+@dataclass(frozen=True, slots=True)
+class Chain(AbstractDraftPolicy):
+    """Drafts a line of likeliest tokens; its length is the budget's depth."""
+
+    @property
+    def proposal(self) -> ProposalKind:
+        """A function of the draft."""
+        return ProposalKind.DETERMINISTIC
+
+    @property
+    def max_children(self) -> int:
+        """One child per node."""
+        return 1
+
+    def grow(self, growth: Growth) -> Layer | None:
+        """Return the likeliest child of the last node."""
+        return as_layer(growth, growth.draft.top(1))
+
+
+@dataclass(frozen=True, slots=True)
+class SampledChain(AbstractDraftPolicy):
+    """Drafts a line of tokens drawn from the draft's law (2211.17192, 2302.01318)."""
+
+    @property
+    def proposal(self) -> ProposalKind:
+        """A draw from ``draft_probs``."""
+        return ProposalKind.WITH_REPLACEMENT
+
+    @property
+    def max_children(self) -> int:
+        """One child per node."""
+        return 1
+
+    def grow(self, growth: Growth) -> Layer | None:
+        """Return a child of the last node, drawn from the draft's law."""
+        known = growth.draft.known_rows()
+        if known.shape[0] == 0:
+            return None
+        law = growth.draft.law(growth.sampling, growth.vocab_size)
+        tokens = draw(law, growth.generator)
+        return Layer(
+            parents=growth.frontier,
+            tokens=tokens,
+            draft_logprobs=law.gather(1, tokens[:, None])[:, 0].log(),
+            sources=growth.draft.top(1).sources,
+            draft_probs=law,
+        )

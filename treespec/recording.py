@@ -1,0 +1,152 @@
+"""From a finished step to its record: numbers only, no tensors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from treespec.request import Request
+from treespec.sampling import Sampling
+from treespec.tree import HostTree
+from treespec.types import Acceptance, Budget, NodeTrace, StepRecord
+
+Verdict = Literal["accepted", "rejected", "unreached", "cut"]
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """Where the time of one step went.
+
+    Attributes:
+        draft_s, plan_s, verify_s, accept_s, commit_s: Seconds of the phases.
+        step_s: Seconds of the whole step.
+        num_draft_forwards: Forwards of a draft model.
+    """
+
+    draft_s: float
+    plan_s: float
+    verify_s: float
+    accept_s: float
+    commit_s: float
+    step_s: float
+    num_draft_forwards: int
+
+    def shared(self, num_requests: int) -> Phases:
+        """Return one request's equal share of the seconds."""
+        return Phases(
+            self.draft_s / num_requests,
+            self.plan_s / num_requests,
+            self.verify_s / num_requests,
+            self.accept_s / num_requests,
+            self.commit_s / num_requests,
+            self.step_s / num_requests,
+            self.num_draft_forwards,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """What one step did to one request.
+
+    Attributes:
+        request: The request, after the step.
+        budget: What its tree was allowed to cost.
+        tree: The tree.
+        draft_logprobs: log q of each node given its parent.  # [N]
+        logits: The target's logits that the rule saw.  # [N, V]
+        acceptance: What the rule decided.
+        committed: Tokens that were committed, cut at the text's end.
+        is_step: False for the prefill, which leaves no record.
+    """
+
+    request: Request
+    budget: Budget
+    tree: HostTree
+    draft_logprobs: Tensor
+    logits: Tensor
+    acceptance: Acceptance
+    committed: tuple[int, ...]
+    is_step: bool
+
+
+def record_step(
+    outcome: StepOutcome,
+    phases: Phases,
+    source_names: Sequence[str],
+    controller: str,
+) -> StepRecord:
+    """Return the record of one request's step."""
+    tree, request = outcome.tree, outcome.request
+    per_depth = Counter(tree.depths())
+    nodes_by_depth = tuple(per_depth[d] for d in range(1, len(per_depth)))
+    kept = outcome.acceptance.node_ids[: len(outcome.committed)]
+    is_whole = len(outcome.committed) > len(outcome.acceptance.node_ids)
+    ranks = tree.ranks()
+    return StepRecord(
+        step=len(request.records),
+        num_nodes=len(tree.tokens) - 1,
+        depth=len(nodes_by_depth),
+        width=max(nodes_by_depth, default=0),
+        nodes_by_depth=nodes_by_depth,
+        num_accepted=len(kept),
+        num_committed=len(outcome.committed),
+        accepted_ranks=tuple(ranks[node] for node in kept),
+        accepted_sources=tuple(source_names[tree.sources[node]] for node in kept),
+        next_kind=outcome.acceptance.next_kind if is_whole else None,
+        num_draft_forwards=phases.num_draft_forwards,
+        draft_s=phases.draft_s,
+        plan_s=phases.plan_s,
+        verify_s=phases.verify_s,
+        accept_s=phases.accept_s,
+        commit_s=phases.commit_s,
+        step_s=phases.step_s,
+        max_depth=outcome.budget.max_depth,
+        max_width=outcome.budget.max_width,
+        max_nodes=outcome.budget.max_nodes,
+        budget_by=controller,
+    )
+
+
+def trace_nodes(
+    outcome: StepOutcome, sampling: Sampling, source_names: Sequence[str]
+) -> list[NodeTrace]:
+    """Return the trace of every node of a step's tree."""
+    tree = outcome.tree
+    if len(tree.tokens) == 1:
+        return []
+    parents, tokens = tree.parents[1:], tree.tokens[1:]
+    target_probs = sampling.probs(outcome.logits)[parents, tokens].tolist()
+    draft_probs = outcome.draft_logprobs.exp().tolist()
+    depths, ranks, verdicts = tree.depths(), tree.ranks(), _verdicts(outcome)
+    return [
+        NodeTrace(
+            step=len(outcome.request.records),
+            node=node,
+            parent=tree.parents[node],
+            depth=depths[node],
+            rank=ranks[node],
+            token=tree.tokens[node],
+            source=source_names[tree.sources[node]],
+            draft_prob=draft_probs[node],
+            target_prob=target_probs[node - 1],
+            verdict=verdicts[node],
+        )
+        for node in range(1, len(tree.tokens))
+    ]
+
+
+def _verdicts(outcome: StepOutcome) -> list[Verdict]:
+    """Return what became of each node."""
+    path = outcome.acceptance.node_ids
+    reached = {0, *path}
+    verdicts: list[Verdict] = [
+        "rejected" if parent in reached else "unreached"
+        for parent in outcome.tree.parents
+    ]
+    for place, node in enumerate(path):
+        verdicts[node] = "accepted" if place < len(outcome.committed) else "cut"
+    return verdicts
