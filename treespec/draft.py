@@ -36,8 +36,8 @@ class Children:
         """Number of candidates."""
         return self.tokens.shape[0]
 
-    def select(self, keep: Tensor) -> Children:
-        """Return the candidates at the positions ``keep``.  # [K]"""
+    def select(self, keep: Tensor) -> Children:  # [K]
+        """Return the candidates at the positions ``keep``."""
         return Children(
             self.rows[keep],
             self.tokens[keep],
@@ -66,6 +66,10 @@ class AbstractDraft(ABC):
         Returns:
             Probabilities; a row of zeros where nothing is known.  # [F, V] float32
         """
+
+    @abstractmethod
+    def known_rows(self) -> Tensor:  # [R]
+        """Return the rows whose law is not empty, in ascending order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +100,13 @@ class DenseDraft(AbstractDraft):
             sources=torch.full_like(rows, self.source),
         )
 
-    def law(self, sampling: Sampling, vocab_size: int) -> Tensor:
-        """Return the sampling law of every node.  # [F, V]"""
+    def law(self, sampling: Sampling, vocab_size: int) -> Tensor:  # [F, V]
+        """Return the sampling law of every node."""
         return sampling.probs(self.logits)
+
+    def known_rows(self) -> Tensor:  # [F]
+        """Return all rows."""
+        return torch.arange(self.logits.shape[0], device=self.logits.device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +132,14 @@ class SparseDraft(AbstractDraft):
 
     def law(self, sampling: Sampling, vocab_size: int) -> Tensor:
         """Return the sampling law of every node, zero rows where there is none."""
-        candidates = self.candidates
-        logits = torch.full((self.num_rows, vocab_size), -torch.inf)
-        logits[candidates.rows, candidates.tokens] = candidates.logprobs
-        known = torch.zeros(self.num_rows, dtype=torch.bool)
-        known[candidates.rows] = True
+        candidates, known = self.candidates, self.known_rows()
+        logprobs = candidates.logprobs
+        logits = logprobs.new_full((self.num_rows, vocab_size), -torch.inf)
+        logits[candidates.rows, candidates.tokens] = logprobs
         probs = torch.zeros_like(logits)
         probs[known] = sampling.probs(logits[known])
         return probs
+
+    def known_rows(self) -> Tensor:  # [R]
+        """Return the rows that have candidates."""
+        return torch.unique(self.candidates.rows)

@@ -97,11 +97,8 @@ class TokenTree:
             first = 0 if draft_probs is None else draft_probs.shape[0]
             rows = torch.arange(first, first + frontier.shape[0], device=device)
             draft_rows = draft_rows.index_copy(0, frontier, rows)
-            draft_probs = (
-                layer.draft_probs
-                if draft_probs is None
-                else torch.cat((draft_probs, layer.draft_probs))
-            )
+            earlier = () if draft_probs is None else (draft_probs,)
+            draft_probs = torch.cat((*earlier, layer.draft_probs))
         return replace(
             self,
             tokens=torch.cat((self.tokens, layer.tokens)),
@@ -114,9 +111,9 @@ class TokenTree:
 
     def host(self) -> HostTree:
         """Copy the structure to the host; waits for the device once."""
-        structure = torch.stack((self.tokens, self.parents, self.sources))
-        tokens, parents, sources = structure.tolist()
-        return HostTree(tokens=tokens, parents=parents, sources=sources)
+        structure = (self.tokens, self.parents, self.sources, self.draft_rows)
+        tokens, parents, sources, draft_rows = torch.stack(structure).tolist()
+        return HostTree(tokens, parents, sources, draft_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +124,14 @@ class HostTree:
         tokens: Token ids.  # [N]
         parents: Parent ids.  # [N]
         sources: Indices of the drafter's sources.  # [N]
+        draft_rows: Rows of ``draft_probs`` that the children were drawn from, or
+            -1.  # [N]
     """
 
     tokens: list[int]
     parents: list[int]
     sources: list[int]
+    draft_rows: list[int]
 
     def children(self) -> list[list[int]]:
         """Return each node's children in draw order."""
@@ -203,11 +203,12 @@ def ancestor_mask(parents: Tensor) -> Tensor:
     return reach
 
 
-def node_depths(parents: Tensor) -> Tensor:
-    """Return each node's depth; the root has depth 0.  # [N] -> [N]"""
+def node_depths(parents: Tensor) -> Tensor:  # [N] -> [N]
+    """Return each node's depth; the root has depth 0."""
     return ancestor_mask(parents).sum(dim=-1) - 1
 
 
-def path_logprobs(tree: TokenTree) -> Tensor:
-    """Return the log-probability of each node's whole path from the root.  # [N]"""
-    return ancestor_mask(tree.parents).float() @ tree.draft_logprobs
+def path_logprobs(tree: TokenTree) -> Tensor:  # [N]
+    """Return the log-probability of each node's whole path from the root."""
+    on_path = ancestor_mask(tree.parents)
+    return torch.where(on_path, tree.draft_logprobs, 0.0).sum(dim=-1)

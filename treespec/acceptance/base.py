@@ -1,0 +1,165 @@
+"""What an acceptance rule is, and what the rules share.
+
+A rule reads a token tree and the target's logits at its nodes, and decides which path
+survives and which token ends it. It knows no models and no caches.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from torch import Tensor
+
+from treespec.errors import IncompatiblePartsError, NumericalError
+from treespec.sampling import AbstractChance, Sampling
+from treespec.tree import ROOT, HostTree, TokenTree
+from treespec.types import Acceptance, ProposalKind
+
+ANY_PROPOSAL: Mapping[ProposalKind, int | None] = MappingProxyType(
+    dict.fromkeys(ProposalKind)
+)
+"""The ``proposals`` of a rule that never looks at how a child was drawn."""
+
+
+class AbstractAcceptanceRule(ABC):
+    """Decides which path of a tree survives.
+
+    A final class states the three facts below as plain class attributes.
+    """
+
+    @property
+    @abstractmethod
+    def lossless(self) -> bool:
+        """Whether the committed text follows the target's law exactly."""
+
+    @property
+    @abstractmethod
+    def greedy_only(self) -> bool:
+        """Whether the rule is right at temperature 0 only."""
+
+    @property
+    @abstractmethod
+    def proposals(self) -> Mapping[ProposalKind, int | None]:
+        """The proposals that the rule does not bias.
+
+        Each with the most children per node for which that holds; ``None`` is any.
+        """
+
+    @abstractmethod
+    def accept(
+        self,
+        tree: TokenTree,
+        target_logits: Tensor,
+        sampling: Sampling,
+        chance: AbstractChance,
+    ) -> Acceptance:
+        """Return the path that survives and the token that ends the step.
+
+        Args:
+            tree: The drafted tree.
+            target_logits: The target's next-token logits at every node, after
+                ``Sampling.apply_history``.  # [N, V]
+            sampling: Turns logits into the target's law.
+            chance: Where all randomness comes from.
+
+        Raises:
+            NumericalError: A visited node's logits are NaN or infinite.
+        """
+
+    @property
+    def name(self) -> str:
+        """The name in records and messages."""
+        return type(self).__name__
+
+    def check(
+        self,
+        proposal: ProposalKind,
+        max_children: int | None,
+        sampling: Sampling,
+        policy_name: str,
+    ) -> None:
+        """Refuse a draft policy or a temperature with which the output would be biased.
+
+        Args:
+            proposal: How the policy draws children.
+            max_children: Most children it gives a node; ``None`` if it has no bound.
+            sampling: The request's sampling.
+            policy_name: The policy's name, for the message.
+
+        Raises:
+            IncompatiblePartsError: The two do not go together.
+        """
+        if self.greedy_only and not sampling.greedy:
+            raise IncompatiblePartsError(
+                f"acceptance {self.name} is right at temperature 0 only, but "
+                f"sampling.temperature is {sampling.temperature}: it would return the "
+                "argmax instead of a sample; use acceptance=sample_and_match, or "
+                "sampling.temperature=0"
+            )
+        if proposal not in self.proposals:
+            taken = " or ".join(sorted(self.proposals))
+            raise IncompatiblePartsError(
+                f"policy {policy_name} proposes {proposal} children, but acceptance "
+                f"{self.name} is lossless for {taken} only: it would score them by a "
+                "law they were not drawn from and bias the output; use "
+                "acceptance=sample_and_match, which takes any proposal, or a policy "
+                f"that proposes {taken}"
+            )
+        most = self.proposals[proposal]
+        if most is not None and (max_children is None or max_children > most):
+            given = "any number of" if max_children is None else f"up to {max_children}"
+            raise IncompatiblePartsError(
+                f"policy {policy_name} gives a node {given} {proposal} children, but "
+                f"acceptance {self.name} is lossless for at most {most}: the others "
+                "would be scored by the wrong residual and bias the output; use "
+                "acceptance=sample_and_match, which takes any tree, or a policy with "
+                f"at most {most} per node such as policy=chain"
+            )
+
+
+def follow(host: HostTree, choose: Callable[[int], int]) -> Acceptance:
+    """Walk down from the root for as long as a child carries the chosen token.
+
+    Siblings with the same token count as one: the walk goes on below all of them.
+
+    Args:
+        host: The tree's structure.
+        choose: The target's token at a node; called once per depth.
+    """
+    children = host.children()
+    nodes = [ROOT]
+    while True:
+        token = choose(nodes[0])
+        below = [child for node in nodes for child in children[node]]
+        matches = [child for child in below if host.tokens[child] == token]
+        if not matches:
+            path = tuple(host.path(nodes[0]))
+            return Acceptance(path, token, "recovered" if below else "bonus")
+        nodes = matches
+
+
+def target_law(target_logits: Tensor, node: int, sampling: Sampling) -> Tensor:
+    """Return the target's law at one node, [N, V] -> [V]; waits for the device.
+
+    Raises:
+        NumericalError: The node's logits are NaN or infinite.
+    """
+    logits = target_logits[node]
+    check_finite(float(logits.amax()), node)
+    return sampling.probs(logits)
+
+
+def check_finite(best_logit: float, node: int) -> None:
+    """Refuse a node whose best logit is no number, so that no token can be chosen.
+
+    NaN spreads through a maximum, so the best logit tells of the whole row.
+    """
+    if not math.isfinite(best_logit):
+        raise NumericalError(
+            f"the target's best logit at node {node} of the tree is {best_logit}, so "
+            "no token can be chosen; load the target with dtype float32 or bfloat16, "
+            "or check its weights and sampling.processors"
+        )
