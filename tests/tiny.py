@@ -77,7 +77,7 @@ def tiny_config(
         head_dim=8,
         query_pre_attn_scalar=8,
         sliding_window=8,
-        layer_types=kinds,
+        layer_types=kinds[:num_layers],
         **grouped,
     )
 
