@@ -1,0 +1,1 @@
+"""Tree speculation for language models: lossless, measured, pluggable."""

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from treespec.acceptance import AbstractAcceptanceRule
 from treespec.controllers import AbstractController, Constant
+from treespec.draft import AbstractDraft
 from treespec.drafters import (
     AbstractDrafter,
     AbstractDraftSession,
@@ -94,13 +95,22 @@ class SpeculativeDecoder:
 
     def __post_init__(self) -> None:
         """Refuse parts that are wrong together."""
-        self.acceptance.check_policy(
-            type(self.policy).__name__, self.policy.proposal, self.policy.max_children
-        )
+        self.check(GREEDY_SAMPLING)
         if self.max_concurrent < 1:
             raise TreespecError(
                 f"max_concurrent must be >= 1, got {self.max_concurrent}"
             )
+
+    def check(self, sampling: Sampling) -> None:
+        """Refuse a rule that would bias the output of this policy or this sampling.
+
+        Raises:
+            IncompatiblePartsError: The parts do not go together.
+        """
+        policy = self.policy
+        self.acceptance.check(
+            policy.proposal, policy.max_children, sampling, type(policy).__name__
+        )
 
     def autoregressive(self) -> SpeculativeDecoder:
         """Return the same decoder with speculation off: the baseline."""
@@ -153,6 +163,7 @@ class _Draft:
 
     request: Request
     budget: Budget
+    budget_by: str
     tree: TokenTree
     frontier: Tensor
     depth: int = 0
@@ -171,7 +182,7 @@ class _Run:
         stop: tuple[str, ...],
     ) -> None:
         self.decoder, self.sampling = decoder, sampling
-        decoder.acceptance.check_sampling(sampling)
+        decoder.check(sampling)
         self.requests = self._make_requests(prompts, max_new_tokens, seed, stop)
         self.scheduler = Scheduler(
             [r for r in self.requests if r.finish_reason is None],
@@ -235,14 +246,18 @@ class _Run:
     def _plan(self, request: Request) -> _Draft:
         """Begin a tree: its root, and what it may cost."""
         decoder = self.decoder
-        budget = OFF
+        budget, budget_by = OFF, "prefill"
         if not request.is_prefill:
-            budget = request.fit(decoder.controller.budget(request.controller_state))
+            wish = decoder.controller.budget(request.controller_state)
+            budget = request.fit(wish)
+            set_by = type(decoder.controller).__name__
+            budget_by = set_by if budget == wish else "limit"
         assert request.sequence is not None
         device = decoder.target.device
         token = request.sequence.tokens[-1]
         tree = root_tree(token, decoder.policy.proposal, device)
-        return _Draft(request, budget, tree, torch.zeros_like(tree.tokens))
+        frontier = torch.zeros_like(tree.tokens)
+        return _Draft(request, budget, budget_by, tree, frontier)
 
     def _grow(self, growing: list[_Draft]) -> None:
         """Grow the trees of all requests side by side, a layer per draft forward."""
@@ -257,7 +272,7 @@ class _Run:
                 if self._add_layer(draft, answer)
             ]
 
-    def _add_layer(self, draft: _Draft, answer: Any) -> bool:
+    def _add_layer(self, draft: _Draft, answer: AbstractDraft) -> bool:
         """Let the policy add a layer; return whether the tree may grow further."""
         policy, request = self.decoder.policy, draft.request
         assert request.sequence is not None
@@ -270,7 +285,7 @@ class _Run:
             committed=request.sequence.tokens,
             sampling=self.sampling,
             vocab_size=self.decoder.target.vocab_size,
-            generator=request.generator,
+            chance=request.chance,
         )
         layer = policy.grow(growth)
         if layer is None:
@@ -299,7 +314,7 @@ class _Run:
         return decoder.verifier.verify(self.target, candidates, layers)
 
     def _processed(self, draft: _Draft, output: VerifierOutput) -> Tensor:
-        """Return the logits after every processor that reads the path.  # [N, V]"""
+        """Return the logits after every processor that reads the path."""
         assert draft.request.sequence is not None
         tree, committed = draft.tree, draft.request.sequence.tokens
         return self.sampling.apply_history(
@@ -308,10 +323,9 @@ class _Run:
 
     def _accept(self, draft: _Draft, logits: Tensor) -> Acceptance:
         request = draft.request
-        chance = GeneratorChance(request.generator)
         try:
             return self.decoder.acceptance.accept(
-                draft.tree, logits, self.sampling, chance
+                draft.tree, logits, self.sampling, request.chance
             )
         except NumericalError as error:
             step = len(request.records) + (0 if request.is_prefill else 1)
@@ -345,6 +359,7 @@ class _Run:
         return StepOutcome(
             request=request,
             budget=draft.budget,
+            budget_by=draft.budget_by,
             tree=host,
             draft_logprobs=draft.tree.draft_logprobs,
             logits=logits,
@@ -363,7 +378,7 @@ class _Run:
             request = outcome.request
             if decoder.trace:
                 request.traces.extend(trace_nodes(outcome, self.sampling, names))
-            record = record_step(outcome, share, names, type(controller).__name__)
+            record = record_step(outcome, share, names)
             request.records.append(record)
             request.controller_state = controller.observe(
                 request.controller_state, record
@@ -418,7 +433,7 @@ class _Run:
                 key=key,
                 prompt=self._prompt_tokens(key, prompt),
                 stopping=stopping,
-                generator=_generator(seeds[key], decoder.target.device),
+                chance=_chance(seeds[key], decoder.target.device),
                 seed=seeds[key],
                 controller_state=decoder.controller.init(),
             )
@@ -471,10 +486,10 @@ def _seeds(seed: int | Sequence[int] | None, count: int) -> list[int | None]:
     return list(seed)
 
 
-def _generator(seed: int | None, device: torch.device) -> torch.Generator:
+def _chance(seed: int | None, device: torch.device) -> GeneratorChance:
     generator = torch.Generator(device=device)
     if seed is None:
         generator.seed()
     else:
         generator.manual_seed(seed)
-    return generator
+    return GeneratorChance(generator)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 
 class TreespecError(ValueError):
-    """A mistake in what the user gave: one line that names the key, the rule, the way out."""
+    """The user gave something impossible: key, rule and way out in one line."""
 
 
 class IncompatiblePartsError(TreespecError):
@@ -21,7 +21,7 @@ class FetchError(TreespecError):
 
 
 def unknown_name(kind: str, name: str, available: Iterable[str]) -> TreespecError:
-    """Return the error for a name that does not exist, with the closest ones that do."""
+    """Return the error for a name that does not exist, with the closest one."""
     names = sorted(available)
     close = difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""

@@ -55,6 +55,7 @@ class StepOutcome:
     Attributes:
         request: The request, after the step.
         budget: What its tree was allowed to cost.
+        budget_by: Who set it.
         tree: The tree.
         draft_logprobs: log q of each node given its parent.  # [N]
         logits: The target's logits that the rule saw.  # [N, V]
@@ -65,6 +66,7 @@ class StepOutcome:
 
     request: Request
     budget: Budget
+    budget_by: str
     tree: HostTree
     draft_logprobs: Tensor
     logits: Tensor
@@ -77,7 +79,6 @@ def record_step(
     outcome: StepOutcome,
     phases: Phases,
     source_names: Sequence[str],
-    controller: str,
 ) -> StepRecord:
     """Return the record of one request's step."""
     tree, request = outcome.tree, outcome.request
@@ -107,7 +108,7 @@ def record_step(
         max_depth=outcome.budget.max_depth,
         max_width=outcome.budget.max_width,
         max_nodes=outcome.budget.max_nodes,
-        budget_by=controller,
+        budget_by=outcome.budget_by,
     )
 
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from treespec.models.session import CachedSequence
+from treespec.sampling import GeneratorChance
 from treespec.types import (
     Budget,
     FinishReason,
@@ -46,8 +45,8 @@ class Request:
         key: Its place among the prompts.
         prompt: Its token ids.
         stopping: When it ends.
-        generator: Its own source of randomness.
-        seed: What the generator was seeded with.
+        chance: Its own source of randomness.
+        seed: What ``chance`` was seeded with.
         controller_state: What the controller remembers.
         sequence: Its slots in the target's pool, once admitted.
         new_tokens: What was committed so far.
@@ -58,7 +57,7 @@ class Request:
     key: int
     prompt: tuple[int, ...]
     stopping: Stopping
-    generator: torch.Generator
+    chance: GeneratorChance
     seed: int | None
     controller_state: Any
     sequence: CachedSequence | None = None
@@ -68,7 +67,6 @@ class Request:
     token_times_s: list[float] = field(default_factory=list)
     records: list[StepRecord] = field(default_factory=list)
     traces: list[NodeTrace] = field(default_factory=list)
-    stop_at: int | None = None
 
     @property
     def remaining(self) -> int:

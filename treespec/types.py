@@ -22,12 +22,12 @@ FinishReason = Literal["eos", "stop", "length"]
 
 
 class ProposalKind(StrEnum):
-    """How the children of a node came about; it decides which acceptance rules are lossless."""
+    """How the children of a node came about: rules are lossless for some of these."""
 
     DETERMINISTIC = "deterministic"
-    """A function of the draft and the text: argmax, top-k, retrieved, pruned by value."""
+    """A function of draft and text: argmax, top-k, retrieved, pruned by value."""
     WITH_REPLACEMENT = "with_replacement"
-    """Independent draws from ``draft_probs``; repeated tokens are possible and meaningful."""
+    """Independent draws from ``draft_probs``; repeated tokens have a meaning."""
     WITHOUT_REPLACEMENT = "without_replacement"
     """Sequential draws from the renormalised ``draft_probs``, kept in draw order."""
     GREEDY_PLUS_RANDOM = "greedy_plus_random"
@@ -175,9 +175,9 @@ class GenerationResult:
         tokens: New token ids; an end-of-sequence id that ended the text is included.
         text: The new text without special tokens, cut before a stop string; ``None``
             if the decoder has no tokenizer.
-        finish_reason: ``eos``, ``stop`` (a stop string) or ``length`` (``max_new_tokens``
-            or the model's context).
-        seed: The seed of this request's generator; ``None`` if it was left to chance.
+        finish_reason: ``eos``, ``stop`` (a stop string) or ``length``
+            (``max_new_tokens`` or the model's context).
+        seed: The seed of this request; ``None`` if it was left to chance.
         prefill_s: Seconds from admission to the first token (time to first token).
         decode_s: Seconds from the first token to the last.
         steps: One record per step after the prefill.

@@ -65,7 +65,9 @@ class Segment:
             return self.visible
         return self.visible & (self.distance < window)
 
-    def bias(self, window: int | None, groups: int, dtype: torch.dtype) -> Tensor | None:
+    def bias(
+        self, window: int | None, groups: int, dtype: torch.dtype
+    ) -> Tensor | None:
         """Return ``sees`` as an additive bias, repeated for each head of a group.
 
         Built once per forward and reused by every layer of the same kind.

@@ -41,12 +41,12 @@ def layer_windows(config: PreTrainedConfig) -> tuple[int | None, ...]:
         TreespecError: If a layer is something else than attention over slots.
     """
     text = config.get_text_config()
-    window = getattr(text, "sliding_window", None)
+    window: int | None = getattr(text, "sliding_window", None)
     kinds = getattr(text, "layer_types", None)
     if kinds is None:
         if not getattr(text, "use_sliding_window", True):
             window = None
-        return (window,) * text.num_hidden_layers
+        return (window,) * int(text.num_hidden_layers)
     for kind in kinds:
         if kind not in (FULL, SLIDING):
             raise TreespecError(
@@ -71,10 +71,8 @@ class _SlotLayer(CacheLayerMixin):
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Write the new rows; return the whole pool.  # [1, H, T, D] -> [1, H, S, D]"""
-        self._cache.write(
-            self._index, self._rows.slots, key_states[0], value_states[0]
-        )
+        """Write the new rows, [1, H, T, D]; return the whole pool, [1, H, S, D]."""
+        self._cache.write(self._index, self._rows.slots, key_states[0], value_states[0])
         view = self._cache.layer(self._index)
         return view.keys[None], view.values[None]
 
@@ -150,7 +148,7 @@ def slot_attention(
             )
     treespec_call.num_calls += 1
     window = treespec_call.windows[_layer_index(module)]
-    num_heads, num_rows, head_dim = query.shape[1:]
+    num_heads, head_dim = query.shape[1], query.shape[3]
     groups = num_heads // key.shape[1]
     outputs = []
     for segment in treespec_call.rows.segments:
@@ -159,16 +157,14 @@ def slot_attention(
         folded = query[:, :, rows].reshape(
             1, key.shape[1], groups * segment.num_rows, head_dim
         )
-        attend = F.scaled_dot_product_attention if softcap is None else _capped
-        extra = {} if softcap is None else {"softcap": softcap}
-        output = attend(
-            folded,
-            key[:, :, slots],
-            value[:, :, slots],
-            attn_mask=segment.bias(window, groups, query.dtype),
-            scale=scaling,
-            **extra,
-        )
+        bias = segment.bias(window, groups, query.dtype)
+        seen = key[:, :, slots], value[:, :, slots]
+        if softcap is None:
+            output = F.scaled_dot_product_attention(
+                folded, *seen, attn_mask=bias, scale=scaling
+            )
+        else:
+            output = _capped(folded, *seen, bias, scaling, softcap)
         outputs.append(output.reshape(1, num_heads, segment.num_rows, -1))
     joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
     return joined.transpose(1, 2).contiguous(), None
@@ -223,9 +219,9 @@ class HuggingFaceModel(AbstractLanguageModel):
         self.module = module
         self.attention = attention
         self._windows = layer_windows(module.config)
-        self._vocab_size = module.get_output_embeddings().weight.shape[0]
+        self._vocab_size: int = module.get_output_embeddings().weight.shape[0]
         self._max_positions = int(text.max_position_embeddings)
-        self._device = module.get_input_embeddings().weight.device
+        self._device: torch.device = module.get_input_embeddings().weight.device
         names = inspect.signature(module.forward).parameters
         self._cache_argument = "cache" if "cache" in names else "past_key_values"
         self._has_layer_kinds = getattr(text, "layer_types", None) is not None
@@ -305,7 +301,7 @@ class HuggingFaceModel(AbstractLanguageModel):
     def _pool_bias(
         self, rows: ForwardRows, cache: SlotCache, window: int | None
     ) -> Tensor:
-        """Return 0 where a row sees a slot, the lowest number elsewhere. # [1,1,T,S]"""
+        """Return 0 where a row sees a slot, else the lowest number; [1, 1, T, S]."""
         dtype = self.module.dtype
         shape = (rows.tokens.shape[0], cache.capacity)
         bias = torch.full(

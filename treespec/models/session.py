@@ -128,7 +128,8 @@ class ModelSession:
 
         Args:
             sequence: The request.
-            node_ids: Accepted nodes from depth 1 downwards; the first tokens are theirs.
+            node_ids: Accepted nodes from depth 1 downwards; the first tokens are
+                theirs.
             tokens: All tokens that the step committed.
         """
         fed = [] if sequence.fed_nodes is None else sequence.fed_nodes.tolist()
@@ -168,7 +169,11 @@ class ModelSession:
 
     def _lay_out(self, feed: Feed, num_pending: int) -> _Rows:
         """Give a feed its slots, positions and mask."""
-        sequence, region, device = feed.sequence, feed.sequence.region, self.model.device
+        sequence, region, device = (
+            feed.sequence,
+            feed.sequence.region,
+            self.model.device,
+        )
         first = len(sequence.line)
         pending = sequence.tokens[first : first + num_pending]
         slots = region.take(num_pending)
@@ -227,7 +232,10 @@ class ModelSession:
         self, parts: Sequence[_Rows], hidden_layers: tuple[int, ...]
     ) -> list[ModelOutput]:
         """Join the parts into one row, run the model, split what it returns."""
-        segments, wanted, slots, start = [], [], [], 0
+        segments: list[Segment] = []
+        wanted: list[int] = []
+        slots: list[int] = []
+        start = 0
         for part in parts:
             size = part.tokens.shape[0]
             segments.append(_shifted(part.segment, start))
@@ -247,8 +255,8 @@ class ModelSession:
         counts = [len(part.logit_rows) for part in parts]
         hidden: Sequence[Tensor | None] = [None] * len(parts)
         if output.hidden is not None:
-            hidden = output.hidden.split(counts)
-        logits = output.logits.split(counts)
+            hidden = torch.split(output.hidden, counts)
+        logits = torch.split(output.logits, counts)
         return [ModelOutput(*pair) for pair in zip(logits, hidden, strict=True)]
 
 

@@ -2,7 +2,7 @@
 
 It honours the slot interface to the letter: what it stores in a slot is the token and
 its position, and a row's text is read back from the slots that its mask shows. So a
-wrong mask, position or slot changes its answer at once. For tests and for documentation.
+wrong mask, position or slot changes its answer at once. For tests and docs.
 """
 
 from __future__ import annotations

@@ -11,11 +11,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from treespec.draft import AbstractDraft, Children
-from treespec.sampling import Sampling
+from treespec.sampling import AbstractChance, Sampling
 from treespec.tree import Layer, TokenTree
 from treespec.types import Budget, ProposalKind
 
@@ -33,7 +32,7 @@ class Growth:
         committed: The committed text; its last token is the root.
         sampling: How the request samples.
         vocab_size: Size of the target's vocabulary.
-        generator: The request's own source of randomness.
+        chance: The request's own source of randomness.
     """
 
     tree: TokenTree
@@ -44,7 +43,7 @@ class Growth:
     committed: Sequence[int]
     sampling: Sampling
     vocab_size: int
-    generator: torch.Generator
+    chance: AbstractChance
 
     @property
     def room(self) -> int:

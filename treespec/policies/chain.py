@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from treespec.policies.base import AbstractDraftPolicy, Growth, as_layer
-from treespec.sampling import draw
 from treespec.tree import Layer
 from treespec.types import ProposalKind
 
@@ -49,7 +48,7 @@ class SampledChain(AbstractDraftPolicy):
         if known.shape[0] == 0:
             return None
         law = growth.draft.law(growth.sampling, growth.vocab_size)
-        tokens = draw(law, growth.generator)
+        tokens = growth.chance.draw(law)
         return Layer(
             parents=growth.frontier,
             tokens=tokens,
