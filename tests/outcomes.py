@@ -8,7 +8,7 @@ PREFILL_S = 0.200
 
 
 def make_step(accepted, shape, index=0, next_kind=None, **changes):
-    """Return a step that accepted ``accepted`` nodes of a tree with ``shape`` layers."""
+    """Return a step that accepted nodes of a tree with ``shape`` layers."""
     depth = len(shape)
     fields = {
         "step": index,
@@ -66,6 +66,7 @@ def make_result(steps, finish_reason="length", text="words", traces=()):
 def make_outcome(
     prompt_id="p0",
     category="qa",
+    *,
     accepted=(2, 0, 1),
     shape=(2, 4),
     num_baseline_tokens=None,

@@ -63,9 +63,8 @@ def test_autoregressive_decoding_commits_exactly_one_token_per_forward():
 
 
 def test_tokens_of_a_cut_step_count_nowhere():
-    """An end of text inside an accepted path: three accepted, the second was the end."""
-    cut = make_step(2, (1, 1, 1, 1), next_kind=None, num_committed=2)
-    cut = replace(cut, next_kind=None)
+    """Three drafts were accepted, and the second was the end of the text."""
+    cut = replace(make_step(2, (1, 1, 1, 1)), num_committed=2, next_kind=None)
     assert metrics.mean_acceptance_length([cut]) == 2.0
     # Depth 3 was never compared, so it is neither a hit nor a miss there.
     assert metrics.acceptance_by_depth([cut])[
@@ -185,7 +184,10 @@ def test_lossless_counts_tell_ties_from_violations_and_from_what_was_not_checked
 
 
 def test_summary_has_every_promised_name_over_all_and_per_category():
-    outcomes = [make_outcome("a", "qa"), make_outcome("b", "story")]
+    outcomes = [
+        make_outcome(str(i), category)
+        for i, category in enumerate(("qa", "qa", "story", "story"))
+    ]
     summary = summarize(outcomes, wall_s=2.0, peak_memory_bytes=10)
     promised = {
         "speedup": None,
@@ -216,9 +218,9 @@ def test_summary_has_every_promised_name_over_all_and_per_category():
         for name, parts in promised.items():
             assert group[name] is not None, name
             assert parts is None or set(group[name]) == parts
-    assert summary["throughput_rps"] == 1.0
+    assert summary["throughput_rps"] == 2.0
     assert summary["peak_memory_bytes"] == 10
-    assert summary["categories"]["qa"]["num_prompts"] == 1
+    assert summary["categories"]["qa"]["num_prompts"] == 2
 
 
 def test_a_category_has_the_numbers_of_a_run_of_its_own():
