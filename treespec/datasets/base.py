@@ -23,14 +23,14 @@ class Prompt:
         turns: The user's messages; several make a conversation.
         chat: Whether the model's chat template applies; else ``turns`` is one raw text
             to continue.
-        references: Good answers, if any are known.
+        reference: What the dataset gives as a good answer, in the dataset's own form.
     """
 
     id: str
     category: str
     turns: tuple[str, ...]
     chat: bool = True
-    references: tuple[str, ...] = ()
+    reference: object = None
 
 
 class AbstractDataset(ABC):

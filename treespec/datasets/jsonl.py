@@ -19,7 +19,7 @@ class JsonlDataset(AbstractDataset):
 
     Each line is an object with ``id``, ``category`` and ``turns`` (a list of user
     messages), and perhaps ``chat`` (false: continue the one turn as raw text) and
-    ``reference`` (one good answer, or a list of them). Other keys are left alone.
+    ``reference`` (a good answer, in any form). Other keys are left alone.
 
     Attributes:
         path: The file.
@@ -105,19 +105,8 @@ def _parse(line: str, where: str) -> Prompt:
         category=_text(row, "category", where),
         turns=tuple(turns),
         chat=chat,
-        references=_references(row, where),
+        reference=row.get("reference"),
     )
-
-
-def _references(row: dict[str, Any], where: str) -> tuple[str, ...]:
-    value = row.get("reference")
-    values = [] if value is None else value if isinstance(value, list) else [value]
-    if not all(isinstance(answer, str) for answer in values):
-        raise TreespecError(
-            f"{where}: reference must be a text, a list of texts, or null, "
-            f"got {value!r}"
-        )
-    return tuple(values)
 
 
 def _text(row: dict[str, Any], key: str, where: str) -> str:
