@@ -209,7 +209,7 @@ def _drop_invented_tokens(folder: Path, num_tokens: int) -> None:
     would fail in the model.
     """
     file = folder / "tokenizer.json"
-    content = json.loads(file.read_text())
+    content = json.loads(file.read_text(encoding="utf-8"))
     real = [token for token in content["added_tokens"] if token["id"] < num_tokens]
     if len(real) < len(content["added_tokens"]):
         file.write_text(json.dumps({**content, "added_tokens": real}))
