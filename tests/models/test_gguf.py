@@ -1,6 +1,7 @@
 """A GGUF file gives the model that it was written from, or one clear line."""
 
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,28 @@ def test_a_broken_file_ends_in_one_line(tmp_path: Path, llama: PreTrainedModel) 
             at(path)
         assert str(caught.value).startswith(f"{KEY}.path: ")
         assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_header_never_ends_in_anything_else(
+    tmp_path: Path, llama: PreTrainedModel
+) -> None:
+    """Regression story: a random length became an allocation of exabytes."""
+    path = tmp_path / "tiny.gguf"
+    write_gguf(path, llama)
+    content = path.read_bytes()
+    rng = random.Random(0)
+    refused = 0
+    for _ in range(200):
+        damaged = bytearray(content)
+        for _ in range(rng.randint(1, 4)):
+            damaged[rng.randrange(3000)] = rng.randrange(256)
+        path.write_bytes(damaged[: rng.choice([len(content), rng.randrange(3000)])])
+        try:
+            unpacking.read_header(path, KEY)
+        except TreespecError as error:
+            refused += 1
+            assert "\n" not in str(error)
+    assert refused > 100
 
 
 def test_an_architecture_that_cannot_be_unpacked_is_named(

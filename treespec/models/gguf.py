@@ -35,6 +35,7 @@ _FORMATS = {
     7: "<?", 10: "<Q", 11: "<q", 12: "<d",
 }  # fmt: skip
 _STRING, _ARRAY = 8, 9
+_MAX_STRING_BYTES = 1 << 26  # a broken length must not become an allocation
 _FLOAT_DTYPES = {
     GGMLQuantizationType.F32: "float32",
     GGMLQuantizationType.F16: "float16",
@@ -97,7 +98,7 @@ def read_header(path: Path, key: str) -> GgufHeader:
             header = _parse(file)
     except OSError as error:
         raise TreespecError(f"{key}: {path} cannot be read ({error})") from error
-    except (struct.error, ValueError, UnicodeDecodeError, OverflowError) as error:
+    except (struct.error, ValueError, TypeError, ArithmeticError) as error:
         raise TreespecError(
             f"{key}: {path} is not a sound GGUF file ({one_line(error)}); "
             "fetch it again"
@@ -244,7 +245,10 @@ def _number(file: BinaryIO, pattern: str) -> Any:
 
 
 def _string(file: BinaryIO) -> str:
-    return file.read(_number(file, "<Q")).decode()
+    length = _number(file, "<Q")
+    if length > _MAX_STRING_BYTES:
+        raise ValueError(f"it holds a string of {length} bytes")
+    return file.read(length).decode()
 
 
 def _value(file: BinaryIO, kind: int) -> Any:
@@ -257,7 +261,9 @@ def _value(file: BinaryIO, kind: int) -> Any:
     element, length = _number(file, "<I"), _number(file, "<Q")
     if element in _FORMATS:
         file.seek(length * struct.calcsize(_FORMATS[element]), os.SEEK_CUR)
-    else:
+    elif element == _STRING:
         for _ in range(length):
-            _value(file, element)
+            _string(file)
+    else:
+        raise ValueError(f"it holds an array of the unknown kind {element}")
     return length
