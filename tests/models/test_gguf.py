@@ -176,7 +176,7 @@ def test_a_damaged_header_never_ends_in_anything_else(
     write_gguf(path, llama)
     content = path.read_bytes()
     rng = random.Random(0)
-    refused = 0
+    messages = []
     for _ in range(200):
         damaged = bytearray(content)
         for _ in range(rng.randint(1, 4)):
@@ -185,9 +185,9 @@ def test_a_damaged_header_never_ends_in_anything_else(
         try:
             unpacking.read_header(path, KEY)
         except TreespecError as error:
-            refused += 1
-            assert "\n" not in str(error)
-    assert refused > 100
+            messages.append(str(error))
+    assert len(messages) > 100
+    assert not any("\n" in message for message in messages)
 
 
 def test_an_architecture_that_cannot_be_unpacked_is_named(
