@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from treespec.decoder import SpeculativeDecoder
 from treespec.acceptance import Greedy
 from treespec.controllers import Constant
+from treespec.decoder import SpeculativeDecoder
 from treespec.draft import AbstractDraft, Children, SparseDraft
 from treespec.drafters import (
     AbstractDrafter,

@@ -216,5 +216,3 @@ def test_the_oracle_does_not_stop_by_itself() -> None:
     """``generate`` falls back on the model's own ids when it is given none."""
     assert reference("llama", TARGET_SEED).config.eos_token_id != NEVER
     assert len(greedy_oracle(reference("llama", TARGET_SEED), [3], 60)) == 60
-
-

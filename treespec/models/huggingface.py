@@ -139,7 +139,12 @@ def slot_attention(
     Returns:
         Attention output  # [1, T, Hq, Dv], and no weights.
     """
-    assert treespec_call is not None, "the module was called outside of treespec"
+    if treespec_call is None:
+        raise TreespecError(
+            f"{type(module).__name__} was called outside of treespec, but attends to "
+            "treespec's slots since it was decoded with; call "
+            "module.set_attn_implementation('sdpa') first"
+        )
     for name in _UNSUPPORTED_ARGUMENTS:
         if arguments.get(name) is not None:
             raise TreespecError(
