@@ -188,13 +188,7 @@ class Run:
         seed: int | Sequence[int] | None,
         stop: Sequence[str],
     ) -> None:
-        """Check everything and reserve the pools; nothing is decoded yet.
-
-        Args:
-            decoder: The parts.
-            prompts, sampling, max_new_tokens, seed, stop: As in
-                ``SpeculativeDecoder.generate``.
-        """
+        """Check everything and reserve the pools; arguments as in ``generate``."""
         self.decoder, self.sampling = decoder, sampling
         decoder.check(sampling)
         self.requests = self._make_requests(prompts, max_new_tokens, seed, stop)
