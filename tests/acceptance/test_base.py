@@ -63,9 +63,10 @@ def test_too_many_children_are_refused_with_both_sides_and_the_way_out(
     message = refusal(ChainSpeculative(), ProposalKind.WITH_REPLACEMENT, given)
     assert message == (
         f"policy MyPolicy gives a node {told} with_replacement children, but "
-        "acceptance ChainSpeculative is lossless for at most 1: the others would be scored by the "
-        "wrong residual and bias the output; use acceptance=sample_and_match, which "
-        "takes any tree, or a policy with at most 1 per node such as policy=chain"
+        "acceptance ChainSpeculative is lossless for at most 1: the others would be "
+        "scored by the wrong residual and bias the output; use "
+        "acceptance=sample_and_match, which takes any tree, or a policy with at most "
+        "1 per node such as policy=chain"
     )
 
 
