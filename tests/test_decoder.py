@@ -292,18 +292,9 @@ def test_one_decoder_used_twice_equals_two_decoders() -> None:
 
 def test_seeds_count_up_from_the_given_one() -> None:
     """Public case 23: 0 is a seed like any other."""
-    prompts = [[1], [1], [1]]
-    assert [r.seed for r in decoder().generate(prompts, max_new_tokens=2, seed=0)] == [
-        0,
-        1,
-        2,
-    ]
-    assert [
-        r.seed for r in decoder().generate(prompts, max_new_tokens=2, seed=(4, 0, 9))
-    ] == [4, 0, 9]
-    assert [
-        r.seed for r in decoder().generate(prompts, max_new_tokens=2, seed=None)
-    ] == [None] * 3
+    for seed, expected in ((0, [0, 1, 2]), ((4, 0, 9), [4, 0, 9]), (None, [None] * 3)):
+        results = decoder().generate([[1]] * 3, max_new_tokens=2, seed=seed)
+        assert [result.seed for result in results] == expected
 
 
 # What is written down
