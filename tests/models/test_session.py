@@ -60,6 +60,17 @@ def test_each_node_says_what_a_plain_forward_of_its_path_says(family: Family) ->
     torch.testing.assert_close(logits, torch.stack(expected), **CLOSE)
 
 
+@pytest.mark.parametrize("prompt", [[1, 4, 9], [1, *range(4, 17)]])
+def test_a_tree_may_be_deeper_than_a_sliding_window(prompt: list[int]) -> None:
+    """A window slides along a path too: a deep node no longer sees the first ones."""
+    tree = random_tree(prompt[-1], 14, max_depth=11, vocab_size=32, seed=3)
+    session, sequence = start(adapted("gemma3", 1), prompt)
+    logits = session.run([feed_tree(sequence, tree)])[0].logits
+    module = reference("gemma3", 1)
+    expected = [plain_logits(module, text)[-1] for text in node_texts(tree, prompt)]
+    torch.testing.assert_close(logits, torch.stack(expected), **CLOSE)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_layers_of_a_tree_may_be_fed_one_after_the_other(family: Family) -> None:
     """As a draft model reads its own tree: each layer in a forward of its own."""
