@@ -1,0 +1,1 @@
+"""Where records go: the run folder (the truth), W&B and the terminal (views)."""

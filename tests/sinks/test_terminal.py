@@ -1,0 +1,85 @@
+"""The table fits a terminal, explains itself, and tells the truth on losslessness."""
+
+import io
+
+import pytest
+
+from tests.outcomes import make_outcome
+from tests.sinks.runs import make_outcomes, make_run, record
+from treespec.metrics import summarize
+from treespec.sinks.terminal import TerminalSink, render
+
+
+def _render(outcomes):
+    return render(summarize(outcomes, wall_s=1.0))
+
+
+def test_table_shows_every_headline_number_with_a_few_words():
+    table = _render([make_outcome(str(i), accepted=(i % 3, 2, 0)) for i in range(6)])
+    for words in (
+        "Speed-up        2.00x     95% confidence interval 1.",
+        "Tokens/second   200.0     100.0 without speculation",
+        "Tokens/forward  2.00      new tokens per target forward",
+        "Drafts kept     17%       of all drafted tokens; 6.0 drafted per step",
+        "by depth      56% 44%",
+        "draft 20%, verify 70%, accept 2%, commit 3%, overhead 5%",
+        "First token     200 ms",
+    ):
+        assert words in table
+
+
+@pytest.mark.parametrize(
+    "outcomes",
+    [
+        make_outcomes(),
+        [make_outcome(category="a very long name of a category indeed")],
+        [make_outcome(accepted=(20,), shape=(1,) * 20)],
+        [make_outcome(accepted=(), lossless="unchecked")],
+        [],
+    ],
+)
+def test_table_fits_88_columns_whatever_happened(outcomes):
+    table = _render(outcomes)
+    assert max(len(line) for line in table.splitlines()) <= 88
+    assert "nan" not in table
+    assert "None" not in table
+
+
+def test_categories_have_a_row_each():
+    table = _render([make_outcome("a", "editing"), make_outcome("b", "story")])
+    rows = [line.split()[0] for line in table.splitlines() if line[:1].islower()]
+    assert rows == ["editing", "story"]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "words"),
+    [
+        (["identical"] * 3, "yes. All 3 texts are token for token"),
+        (["identical", "tie"], "yes. 1 of 2 texts are token for token"),
+        (["identical", "tie", "violation"], "NO. 1 of 3 texts differ"),
+        (["unchecked"], "not compared"),
+    ],
+)
+def test_verdict_is_told_in_words(verdicts, words):
+    outcomes = [make_outcome(str(i), lossless=v) for i, v in enumerate(verdicts)]
+    assert f"Lossless        {words}" in _render(outcomes)
+
+
+def test_table_ends_with_where_the_files_are(tmp_path):
+    stream = io.StringIO()
+    run = make_run(tmp_path)
+    record([TerminalSink(stream)], run, make_outcomes())
+    assert stream.getvalue().endswith(f"{run.folder}\n")
+
+
+def test_a_run_without_numbers_prints_nothing(tmp_path):
+    stream = io.StringIO()
+    sink = TerminalSink(stream)
+    with pytest.raises(RuntimeError, match="boom"):
+        record([sink, _Boom()], make_run(tmp_path), make_outcomes())
+    assert stream.getvalue() == ""
+
+
+class _Boom(TerminalSink):
+    def prompt(self, outcome):
+        raise RuntimeError("boom")

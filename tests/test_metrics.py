@@ -1,0 +1,272 @@
+"""Every number of the summary, against hand-worked values."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+
+from tests.outcomes import (
+    PREFILL_S,
+    STEP_S,
+    make_outcome,
+    make_result,
+    make_step,
+    make_steps,
+)
+from treespec import metrics
+from treespec.metrics import summarize
+
+CHAIN_STEPS = make_steps((4, 0, 2, 1), (1, 1, 1, 1))
+TREE_STEPS = make_steps((2, 0, 1), (2, 4))
+
+
+def test_chain_statistics_are_those_of_the_worked_example():
+    """A chain of four that accepts 4, 0, 2, 1: each number has one meaning.
+
+    Projects have counted the bonus into "acceptance", skipped the first position, and
+    divided by steps where others divide by drafted tokens.
+    """
+    steps = CHAIN_STEPS
+    assert sum(step.num_nodes for step in steps) == 16
+    assert sum(step.num_committed for step in steps) == 11
+    assert metrics.acceptance_rate(steps) == pytest.approx(0.4375)
+    assert metrics.acceptance_rate_of_evaluated(steps) == pytest.approx(0.70)
+    assert metrics.num_accepted_per_step(steps) == pytest.approx(1.75)
+    assert metrics.mean_acceptance_length(steps) == pytest.approx(2.75)
+    by_depth = metrics.acceptance_by_depth(steps)
+    assert by_depth["acceptance_rate_by_depth"] == [0.75, 0.5, 0.25, 0.25]
+    assert by_depth["acceptance_rate_by_depth_conditional"] == pytest.approx(
+        [0.75, 2 / 3, 0.5, 1.0]
+    )
+
+
+def test_tree_statistics_are_those_of_the_worked_example():
+    steps = TREE_STEPS
+    assert sum(step.num_nodes for step in steps) == 18
+    assert sum(step.num_accepted for step in steps) == 3
+    assert metrics.acceptance_rate(steps) == pytest.approx(1 / 6)
+    assert metrics.acceptance_rate_of_evaluated(steps) is None
+    assert metrics.mean_acceptance_length(steps) == pytest.approx(2.0)
+    by_depth = metrics.acceptance_by_depth(steps)
+    assert by_depth["acceptance_rate_by_depth"] == pytest.approx([2 / 3, 1 / 3])
+    assert by_depth["acceptance_rate_by_depth_conditional"] == pytest.approx(
+        [2 / 3, 0.5]
+    )
+
+
+def test_autoregressive_decoding_commits_exactly_one_token_per_forward():
+    steps = make_steps((0,) * 10, ())
+    assert metrics.mean_acceptance_length(steps) == 1.0
+    assert metrics.skip_rate(steps) == 1.0
+    assert metrics.acceptance_rate(steps) is None
+
+
+def test_tokens_of_a_cut_step_count_nowhere():
+    """Three drafts were accepted, and the second was the end of the text."""
+    cut = replace(make_step(2, (1, 1, 1, 1)), num_committed=2, next_kind=None)
+    assert metrics.mean_acceptance_length([cut]) == 2.0
+    # Depth 3 was never compared, so it is neither a hit nor a miss there.
+    assert metrics.acceptance_by_depth([cut])[
+        "acceptance_rate_by_depth_conditional"
+    ] == [1.0, 1.0, None, None]
+    assert metrics.acceptance_rate_of_evaluated([cut]) == 1.0
+
+
+def test_a_short_branch_accepted_to_its_leaf_is_no_miss_one_deeper():
+    leaf_at_one = make_step(1, (2, 2), next_kind="bonus")
+    by_depth = metrics.acceptance_by_depth([leaf_at_one])
+    assert by_depth["acceptance_rate_by_depth"] == [1.0, 0.0]
+    assert by_depth["acceptance_rate_by_depth_conditional"] == [1.0, None]
+
+
+def test_depths_are_pooled_over_trees_of_different_depth():
+    steps = [*make_steps((1,), (1,)), *make_steps((0, 3), (1, 1, 1))]
+    by_depth = metrics.acceptance_by_depth(steps)
+    assert by_depth["acceptance_rate_by_depth"] == pytest.approx([2 / 3, 1 / 3, 1 / 3])
+    low, high = by_depth["acceptance_rate_by_depth_ci95"][0]
+    assert low < 2 / 3 < high
+
+
+def test_rank_histogram_counts_accepted_nodes_by_draw_order():
+    steps = [
+        make_step(2, (3, 3), accepted_ranks=(0, 2)),
+        make_step(1, (3, 3), accepted_ranks=(0,)),
+    ]
+    assert metrics.accepted_rank_histogram(steps) == [2, 0, 1]
+    assert metrics.accepted_rank_histogram([]) == []
+
+
+def test_a_step_that_found_no_draft_is_not_a_skipped_step():
+    nothing_found = make_step(0, (), max_depth=4, max_nodes=8)
+    off = make_step(0, ())
+    drafted = make_step(1, (1,))
+    steps = [nothing_found, off, drafted, drafted]
+    assert metrics.skip_rate(steps) == 0.25
+    assert metrics.no_draft_rate(steps) == 0.25
+
+
+def test_speedup_is_the_ratio_of_total_times_not_the_mean_of_ratios():
+    fast = make_outcome("a", accepted=(2,) * 10)  # 30 tokens in 10 steps
+    slow = make_outcome("b", accepted=(0,) * 10)  # 10 tokens in 10 steps
+    assert metrics.speedup([fast, slow]) == pytest.approx(40 / 20)
+    assert metrics.speedup_geomean([fast, slow]) == pytest.approx(math.sqrt(3))
+    assert metrics.prompt_speedup(fast) == pytest.approx(3.0)
+
+
+def test_a_longer_text_counts_neither_for_nor_against_speculation():
+    """A tie in bf16 let the two texts end at different lengths.
+
+    The plain ratio of total times would call this prompt 1.0x: the baseline happened
+    to stop after a third of the tokens.
+    """
+    outcome = make_outcome(accepted=(2,) * 10, num_baseline_tokens=11)
+    assert metrics.speedup([outcome]) == pytest.approx(3.0)
+
+
+def test_speedup_is_the_quotient_of_the_two_token_rates():
+    outcomes = [
+        make_outcome("a", accepted=(2, 1, 0), num_baseline_tokens=5),
+        make_outcome("b", accepted=(0, 0, 1)),
+    ]
+    summary = summarize(outcomes, wall_s=1.0)
+    assert summary["speedup"] == pytest.approx(
+        summary["tokens_per_second"] / summary["baseline_tokens_per_second"]
+    )
+
+
+def test_speedup_interval_encloses_the_speedup():
+    outcomes = [make_outcome(str(i), accepted=(i % 3, 1, 2)) for i in range(9)]
+    low, high = metrics.speedup_ci95(outcomes)
+    assert low < metrics.speedup(outcomes) < high
+
+
+def test_tokens_per_second_count_neither_the_prefill_nor_its_token():
+    result = make_result(make_steps((1,) * 10, (1,)))
+    assert len(result.tokens) == 21
+    assert metrics.tokens_per_second([result]) == pytest.approx(20 / (10 * STEP_S))
+    assert metrics.ttft_ms([result]) == pytest.approx(1e3 * PREFILL_S)
+
+
+def test_time_shares_sum_to_one_and_the_rest_of_the_step_is_overhead():
+    share = metrics.time_share(CHAIN_STEPS)
+    assert list(share) == ["draft", "verify", "accept", "commit", "overhead"]
+    assert sum(share.values()) == pytest.approx(1.0, abs=1e-12)
+    assert share["verify"] == pytest.approx(0.7)
+    assert share["overhead"] == pytest.approx(0.05)
+
+
+def test_latency_is_prefill_plus_decode_per_request():
+    outcomes = [make_outcome(str(i), accepted=(0,) * (i + 1)) for i in range(101)]
+    latency = metrics.latency_ms([outcome.speculative for outcome in outcomes])
+    assert latency["p50"] == pytest.approx(200 + 10 * 51)
+    assert latency["p90"] == pytest.approx(200 + 10 * 91)
+    assert latency["mean"] == pytest.approx(200 + 10 * 51)
+
+
+def test_tokens_that_arrive_together_share_their_wait():
+    result = make_result(make_steps((1, 0), (1,)))  # 10 ms for two, 10 ms for one
+    gaps = metrics.inter_token_ms([result])
+    assert gaps["p50"] == pytest.approx(5.0)
+    assert gaps["p99"] == pytest.approx(10.0, rel=0.02)
+    assert sum(metrics._token_gaps_ms(result)) == pytest.approx(1e3 * result.decode_s)
+
+
+def test_lossless_counts_tell_ties_from_violations_and_from_what_was_not_checked():
+    verdicts = ["identical", "identical", "tie", "violation", "unchecked"]
+    outcomes = [make_outcome(str(i), lossless=v) for i, v in enumerate(verdicts)]
+    assert metrics.lossless_counts(outcomes) == {
+        "checked": 4,
+        "identical": 2,
+        "ties": 1,
+        "violations": 1,
+    }
+
+
+def test_summary_has_every_promised_name_over_all_and_per_category():
+    outcomes = [
+        make_outcome(str(i), category)
+        for i, category in enumerate(("qa", "qa", "story", "story"))
+    ]
+    summary = summarize(outcomes, wall_s=2.0, peak_memory_bytes=10)
+    promised = {
+        "speedup": None,
+        "speedup_ci95": None,
+        "speedup_geomean": None,
+        "tokens_per_second": None,
+        "baseline_tokens_per_second": None,
+        "mean_acceptance_length": None,
+        "num_accepted_per_step": None,
+        "acceptance_rate": None,
+        "acceptance_rate_by_depth": None,
+        "acceptance_rate_by_depth_conditional": None,
+        "accepted_rank_histogram": None,
+        "mean_nodes": None,
+        "mean_depth": None,
+        "skip_rate": None,
+        "time_share": {"draft", "verify", "accept", "commit", "overhead"},
+        "latency_ms": {"p50", "p90", "p99", "mean"},
+        "baseline_latency_ms": {"p50", "p90", "p99", "mean"},
+        "inter_token_ms": {"p50", "p99"},
+        "ttft_ms": None,
+        "lossless": {"checked", "identical", "ties", "violations"},
+        "num_prompts": None,
+        "num_tokens": None,
+    }
+    assert list(summary["categories"]) == ["qa", "story"]
+    for group in (summary, *summary["categories"].values()):
+        for name, parts in promised.items():
+            assert group[name] is not None, name
+            assert parts is None or set(group[name]) == parts
+    assert summary["throughput_rps"] == 2.0
+    assert summary["peak_memory_bytes"] == 10
+    assert summary["categories"]["qa"]["num_prompts"] == 2
+
+
+def test_a_category_has_the_numbers_of_a_run_of_its_own():
+    qa = [make_outcome(str(i), "qa", accepted=(i % 3, 2)) for i in range(5)]
+    story = [make_outcome(str(i), "story", accepted=(0, 0)) for i in range(5)]
+    mixed = summarize([*qa, *story], wall_s=1.0)["categories"]["qa"]
+    alone = summarize(qa, wall_s=1.0)
+    assert mixed == {name: alone[name] for name in mixed}
+
+
+@pytest.mark.parametrize(
+    "outcomes",
+    [
+        [],
+        [make_outcome(accepted=())],
+        [make_outcome(accepted=(0,))],
+        [make_outcome("a", accepted=()), make_outcome("b", accepted=())],
+    ],
+    ids=["no prompt", "one token", "one prompt", "no decode step anywhere"],
+)
+def test_statistics_of_nearly_nothing_are_finite_or_null(outcomes):
+    """Zero drafts and zero steps have been divided by in other projects."""
+    summary = summarize(outcomes, wall_s=0.0)
+    json.dumps(summary, allow_nan=False)
+    assert summary["speedup_ci95"] is None
+    assert summary["peak_memory_bytes"] is None
+
+
+def test_no_new_token_at_all_gives_finite_statistics():
+    empty = replace(
+        make_result(()), tokens=(), token_times_s=(), prefill_s=0.0, decode_s=0.0
+    )
+    outcome = replace(make_outcome(), speculative=empty, baseline=empty)
+    summary = summarize([outcome], wall_s=0.0)
+    json.dumps(summary, allow_nan=False)
+    assert summary["num_tokens"] == 0
+    assert summary["speedup"] is None
+
+
+def test_a_run_with_slow_warm_up_and_prefill_reports_only_decode_steps():
+    """Prefill 200 ms, forwards 10 ms: a first call's 500 ms must be nowhere.
+
+    The warm-up ends before any record begins, so records alone decide.
+    """
+    outcome = make_outcome(accepted=(1,) * 10, shape=(1,))
+    summary = summarize([outcome], wall_s=1.0)
+    assert summary["ttft_ms"] == pytest.approx(200)
+    assert summary["latency_ms"]["p50"] == pytest.approx(200 + 10 * 10)
+    assert summary["tokens_per_second"] == pytest.approx(20 / 0.1)

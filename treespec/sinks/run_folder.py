@@ -1,0 +1,165 @@
+"""The run folder: the truth about a run, from which every view can be rebuilt.
+
+Whole files appear by renaming, never half-written; ``prompts.jsonl`` grows by one
+flushed line per prompt, so a killed run keeps what it had; ``DONE`` comes last.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from treespec.errors import TreespecError
+from treespec.metrics import PromptOutcome, Summary
+from treespec.sinks.base import AbstractSink, RunInfo, RunStatus
+from treespec.sinks.rows import (
+    NODE_SCHEMA,
+    STEP_SCHEMA,
+    Row,
+    node_rows,
+    prompt_row,
+    step_rows,
+)
+
+CONFIG, ENVIRONMENT = "config.yaml", "env.json"
+PROMPTS, STEPS, NODES = "prompts.jsonl", "steps.parquet", "nodes.parquet"
+SUMMARY, STATUS, DONE = "summary.json", "status.json", "DONE"
+
+# DONE goes first, so that a folder half emptied never looks finished.
+_FILES = (DONE, STATUS, SUMMARY, NODES, STEPS, PROMPTS, ENVIRONMENT, CONFIG)
+_PARTIAL = ".partial"
+
+
+def is_done(folder: Path) -> bool:
+    """Return whether the folder holds a finished run."""
+    return (folder / DONE).is_file()
+
+
+class RunFolderSink(AbstractSink):
+    """Writes ``config.yaml``, ``env.json``, the records, the summary and the status.
+
+    Opening a folder that a killed or failed run left behind starts it afresh. Any
+    trouble with the disk is a ``TreespecError`` that names ``output_root``.
+    """
+
+    def check(self, folder: Path) -> None:
+        """Refuse a folder that could not be made or written."""
+        existing = folder
+        while not existing.exists() and existing != existing.parent:
+            existing = existing.parent
+        if not existing.is_dir():
+            raise _disk_error(folder, f"{existing} is not a folder")
+        if not os.access(existing, os.W_OK | os.X_OK):
+            raise _disk_error(folder, f"{existing} is not writable")
+
+    def open(self, run: RunInfo) -> None:
+        """Write what is known before the first prompt."""
+        self._folder = run.folder
+        self._num_prompts = 0
+        self._started_at = _now()
+        self._tables: dict[str, pq.ParquetWriter] = {}
+        with _disk(run.folder):
+            run.folder.mkdir(parents=True, exist_ok=True)
+            for name in _FILES:
+                (run.folder / name).unlink(missing_ok=True)
+                (run.folder / (name + _PARTIAL)).unlink(missing_ok=True)
+            config = yaml.safe_dump(
+                dict(run.config), sort_keys=False, allow_unicode=True
+            )
+            _write(run.folder / CONFIG, config)
+            _write(run.folder / ENVIRONMENT, _pretty(dict(run.environment)))
+            self._write_status("running", None, None)
+            self._prompts: IO[str] = (run.folder / PROMPTS).open("x", encoding="utf-8")
+            self._append(STEPS, STEP_SCHEMA, [])
+
+    def prompt(self, outcome: PromptOutcome) -> None:
+        """Append one prompt; once this returns, a kill cannot take it away."""
+        with _disk(self._folder):
+            self._append(STEPS, STEP_SCHEMA, step_rows(self._num_prompts, outcome))
+            nodes = node_rows(self._num_prompts, outcome)
+            if nodes:
+                self._append(NODES, NODE_SCHEMA, nodes)
+            row = prompt_row(self._num_prompts, outcome)
+            self._prompts.write(json.dumps(row, allow_nan=False) + "\n")
+            _sync(self._prompts)
+            self._num_prompts += 1
+
+    def close(self, summary: Summary | None, status: RunStatus) -> None:
+        """Write the rest; ``DONE`` only after everything else, and only if it is."""
+        with _disk(self._folder):
+            self._prompts.close()
+            for name, table in self._tables.items():
+                table.close()
+                os.replace(self._folder / (name + _PARTIAL), self._folder / name)
+            if summary is not None:
+                _write(self._folder / SUMMARY, _pretty(summary))
+            self._write_status(**asdict(status))
+            if status.status == "done":
+                _write(self._folder / DONE, "")
+
+    def _append(self, name: str, schema: pa.Schema, rows: list[Row]) -> None:
+        if name not in self._tables:
+            path = self._folder / (name + _PARTIAL)
+            self._tables[name] = pq.ParquetWriter(path, schema)
+        if rows:
+            self._tables[name].write_table(pa.Table.from_pylist(rows, schema=schema))
+
+    def _write_status(
+        self, status: str, error: str | None, traceback: str | None
+    ) -> None:
+        content = {
+            "status": status,
+            "error": error,
+            "traceback": traceback,
+            "num_prompts": self._num_prompts,
+            "started_at": self._started_at,
+            "ended_at": None if status == "running" else _now(),
+        }
+        _write(self._folder / STATUS, _pretty(content))
+
+
+def _write(path: Path, content: str) -> None:
+    """Write a whole file so that it is there entirely or not at all."""
+    partial = path.with_name(path.name + _PARTIAL)
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(content)
+        _sync(file)
+    os.replace(partial, path)
+
+
+def _sync(file: IO[str]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _pretty(content: dict[str, Any]) -> str:
+    return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@contextmanager
+def _disk(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _disk_error(folder, error.strerror or str(error)) from error
+
+
+def _disk_error(folder: Path, reason: str) -> TreespecError:
+    return TreespecError(
+        f"output_root: cannot write to {folder}: {reason}. Make room there, or choose "
+        "another place with output_root=DIR."
+    )

@@ -1,0 +1,202 @@
+"""The final table: every line says in a few words what its number means."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from textwrap import wrap
+from typing import TextIO
+
+from treespec.metrics import PromptOutcome, Summary
+from treespec.sinks.base import AbstractSink, RunInfo, RunStatus
+
+_WIDTH = 88
+_LABEL = 16
+_MAX_DEPTHS = 8
+
+
+class TerminalSink(AbstractSink):
+    """Prints the table of a run when it ends.
+
+    Args:
+        stream: Where to print; ``None`` is the standard output of the moment.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream
+        self._folder = Path()
+
+    def check(self, folder: Path) -> None:
+        """Accept everything: a terminal needs nothing."""
+
+    def open(self, run: RunInfo) -> None:
+        """Remember where the run's files are."""
+        self._folder = run.folder
+
+    def prompt(self, outcome: PromptOutcome) -> None:
+        """Print nothing: progress is shown by whoever decodes."""
+
+    def close(self, summary: Summary | None, status: RunStatus) -> None:
+        """Print the table, if there are numbers, and where everything else is."""
+        if summary is None:
+            return
+        stream = self._stream or sys.stdout
+        print(f"\n{render(summary)}\n", file=stream)
+        print(_line("Files", str(self._folder), ""), file=stream, flush=True)
+
+
+def render(summary: Summary) -> str:
+    """Return the table of a summary: plain text, at most 88 columns wide."""
+    return "\n".join(
+        [
+            *_speed(summary),
+            *_acceptance(summary),
+            *_time(summary),
+            "",
+            *_categories(summary),
+            "",
+            *_verdict(summary["lossless"]),
+        ]
+    )
+
+
+def _speed(summary: Summary) -> list[str]:
+    interval = summary["speedup_ci95"]
+    spread = (
+        "no interval from a single prompt"
+        if interval is None
+        else f"95% confidence interval {_times(interval[0])} to {_times(interval[1])}"
+    )
+    return [
+        _line("Speed-up", _times(summary["speedup"]), spread),
+        _line(
+            "Tokens/second",
+            _number(summary["tokens_per_second"], 1),
+            f"{_number(summary['baseline_tokens_per_second'], 1)} without speculation, "
+            "on the same prompts",
+        ),
+        _line(
+            "Tokens/forward",
+            _number(summary["mean_acceptance_length"], 2),
+            "new tokens per target forward (1.00 without speculation)",
+        ),
+    ]
+
+
+def _acceptance(summary: Summary) -> list[str]:
+    rates = summary["acceptance_rate_by_depth"][:_MAX_DEPTHS]
+    deeper = len(summary["acceptance_rate_by_depth"]) - len(rates)
+    lines = [
+        _line(
+            "Drafts kept",
+            _percent(summary["acceptance_rate"]),
+            f"of all drafted tokens; {_number(summary['mean_nodes'], 1)} drafted per "
+            "step",
+        )
+    ]
+    if rates:
+        steps = "of all steps kept at least 1, 2, ... drafted tokens"
+        more = f" (and {deeper} deeper)" if deeper else ""
+        lines.append(_line("  by depth", " ".join(map(_percent, rates)) + more, ""))
+        lines.append(_line("", "", steps))
+    return lines
+
+
+def _time(summary: Summary) -> list[str]:
+    shares = summary["time_share"]
+    latency, baseline = summary["latency_ms"], summary["baseline_latency_ms"]
+    return [
+        _line(
+            "Time went to",
+            ", ".join(f"{phase} {_percent(share)}" for phase, share in shares.items()),
+            "",
+        ),
+        _line(
+            "Latency",
+            _milliseconds(latency["p50"]),
+            f"half of the requests were done by then, 90% by "
+            f"{_milliseconds(latency['p90'])}",
+        ),
+        _line(
+            "",
+            _milliseconds(baseline["p50"]),
+            f"without speculation, 90% by {_milliseconds(baseline['p90'])}",
+        ),
+        _line(
+            "First token",
+            _milliseconds(summary["ttft_ms"]),
+            "to read the prompt; not part of the speed-up",
+        ),
+    ]
+
+
+def _categories(summary: Summary) -> list[str]:
+    names = list(summary["categories"])
+    width = min(max(map(len, ["By category", *names]), default=0), 24)
+    header = (
+        f"{'By category':<{width}}  prompts  speed-up  95% interval    "
+        "tokens/forward  drafts kept"
+    )
+    return [
+        header,
+        *(
+            _category(name[:width], width, summary["categories"][name])
+            for name in names
+        ),
+    ]
+
+
+def _category(name: str, width: int, group: Summary) -> str:
+    interval = group["speedup_ci95"]
+    spread = "-" if interval is None else " to ".join(f"{x:.2f}" for x in interval)
+    return (
+        f"{name:<{width}}  {group['num_prompts']:>7}  {_times(group['speedup']):>8}  "
+        f"{spread:<14}  {_number(group['mean_acceptance_length'], 2):>14}  "
+        f"{_percent(group['acceptance_rate']):>11}"
+    )
+
+
+def _verdict(lossless: dict[str, int]) -> list[str]:
+    first, *rest = wrap(_verdict_words(lossless), _WIDTH - _LABEL)
+    return [_line("Lossless", first, ""), *(_line("", line, "") for line in rest)]
+
+
+def _verdict_words(lossless: dict[str, int]) -> str:
+    checked, identical = lossless["checked"], lossless["identical"]
+    if not checked:
+        return (
+            "not compared: with sampling or a lossy rule the texts need not be equal."
+        )
+    if lossless["violations"]:
+        return (
+            f"NO. {lossless['violations']} of {checked} texts differ from plain "
+            "decoding by more than numerical noise."
+        )
+    if lossless["ties"]:
+        return (
+            f"yes. {identical} of {checked} texts are token for token those of plain "
+            f"decoding; {lossless['ties']} part from it where the target's two best "
+            "tokens are equal within numerical noise."
+        )
+    return f"yes. All {checked} texts are token for token those of plain decoding."
+
+
+def _line(label: str, value: str, meaning: str) -> str:
+    text = f"{label:<{_LABEL}}{value}"
+    return f"{text:<26}{meaning}".rstrip() if meaning else text.rstrip()
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def _times(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}x"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.0f}%"
+
+
+def _milliseconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f} ms"
