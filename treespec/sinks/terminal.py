@@ -175,8 +175,8 @@ def _verdict_words(lossless: dict[str, int]) -> str:
     if lossless["ties"]:
         return (
             f"yes. {identical} of {checked} texts are token for token those of plain "
-            f"decoding; {lossless['ties']} part from it where the target's two best "
-            "tokens are equal within numerical noise."
+            f"decoding; the rest ({lossless['ties']}) part from it where the target's "
+            "two best tokens are equal within numerical noise."
         )
     return f"yes. All {checked} texts are token for token those of plain decoding."
 

@@ -10,7 +10,7 @@ import logging
 import netrc
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlparse
@@ -121,11 +121,14 @@ class WandbSink(AbstractSink):
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
-        """Turn any failure into one warning, and send nothing more."""
+        """Turn any failure into one warning, end the W&B run, send nothing more."""
         try:
             yield
         except Exception as error:  # a view must not take the run down with it
-            self._run = None
+            broken, self._run = self._run, None
+            if broken is not None:
+                with suppress(Exception):
+                    broken.finish(exit_code=1)
             reason = " ".join(str(error).split()) or type(error).__name__
             _log.warning(
                 "W&B stopped (%s): the run folder stays complete without it. "
