@@ -209,7 +209,7 @@ class _Judge:
         return session.run([Feed(sequence, tree, nodes)])[0].logits.double()
 
     def _scores(self, logits: Tensor, last: int, index: int) -> Tensor:
-        """Return what the choice at ``index`` was the argmax of.  # [V] -> [V]
+        """Return what the choice at ``index`` was the argmax of, [V] -> [V].
 
         Args:
             logits: Logits after the token at ``last``.

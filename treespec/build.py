@@ -210,7 +210,7 @@ class _Builder:
         return value
 
     def _find(self, config: Config, key: str) -> Any:
-        """Return what ``_target_`` names; the only caller of Hydra's ``instantiate``."""
+        """Return what ``_target_`` names; only here is ``instantiate`` called."""
         target = config.get("_target_")
         if not isinstance(target, str):
             raise TreespecError(
@@ -233,7 +233,7 @@ class _Builder:
 def _target_error(key: str, target: str, error: Exception) -> TreespecError:
     """Return the error for an import path that Hydra could not or would not use."""
     if "whitelist" in str(error):
-        package = target.split(".")[0]
+        package = target.partition(".")[0]
         return TreespecError(
             f"{key}._target_: {target} is outside of treespec; trust its package with "
             f"{_PLUGINS}={package} in the environment"

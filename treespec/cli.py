@@ -11,6 +11,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import hydra
 from hydra.conf import HydraConf
@@ -18,7 +19,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from treespec.errors import TreespecError
@@ -69,7 +70,12 @@ def main() -> None:
 
 def run_command() -> int:
     """Run the command in ``sys.argv`` and return its exit code."""
-    _prepare()
+    with TemporaryDirectory(prefix="treespec-") as scratch:
+        _prepare(scratch)
+        return _run_hydra()
+
+
+def _run_hydra() -> int:
     ends: list[JobEnd] = []
     process = os.getpid()
 
@@ -173,17 +179,24 @@ def _attempt(config: DictConfig) -> tuple[int, str]:
 
 
 def _identity() -> tuple[int | None, str]:
-    """Return the job's number in a sweep, ``None`` outside of one, and its overrides."""
+    """Return the job's number, ``None`` outside of a sweep, and its overrides."""
     settings = HydraConfig.get()
-    overrides = " ".join(settings.overrides.task)
+    overrides = " ".join(_typed())
     if settings.mode != RunMode.MULTIRUN:
         return None, overrides
     return int(settings.job.num), overrides
 
 
+def _typed() -> list[str]:
+    """Return the job's overrides as they were typed, interpolations included."""
+    overrides = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
+    assert isinstance(overrides, list)
+    return [str(override) for override in overrides]
+
+
 def _typed_targets() -> list[str]:
     """Return the import paths that the user typed: typing one means trusting it."""
-    pairs = (text.partition("=") for text in HydraConfig.get().overrides.task)
+    pairs = (text.partition("=") for text in _typed())
     return [value for key, _, value in pairs if key.endswith("_target_")]
 
 
@@ -200,15 +213,22 @@ def _times(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}x"
 
 
-def _prepare() -> None:
-    """Set Hydra up: no folders or logs of its own, errors for us to tell."""
+def _prepare(scratch: str) -> None:
+    """Set Hydra up: no logs of its own, errors for us to tell.
+
+    Args:
+        scratch: Folder for what Hydra insists on writing about a sweep.
+    """
     os.environ["HYDRA_FULL_ERROR"] = "1"
     if os.getcwd() not in sys.path:  # a console script leaves it out
         sys.path.append(os.getcwd())
     sys.argv[1:] = _flags_first(_absolute_config_path(sys.argv[1:]))
     settings = HydraConf()
     settings.run.dir = "."
-    settings.sweep.dir = "${output_root}/${sweep_name}"
+    settings.sweep.dir = scratch
+    if any(argument.startswith("hydra/launcher=") for argument in sys.argv):
+        # Workers elsewhere must see what the launcher leaves for them.
+        settings.sweep.dir = "${output_root}/${sweep_name}"
     settings.sweep.subdir = "."
     settings.output_subdir = None
     settings.job.chdir = False

@@ -223,7 +223,7 @@ def _run(job: Job) -> RunReport:
         raise
     settings = job.settings
     info = _run_info(job, environment)
-    bar = tqdm(total=len(tasks), desc="decoding", unit="prompt", disable=None)
+    bar = tqdm(total=len(tasks), desc="decoding", unit="prompt")
     with recording(job.sinks, info) as record, bar:
         progress = _Progress(bar)
 
@@ -324,7 +324,7 @@ def _load(
         _say(f"loading the {name} model: {part.located.name}")
         module = load_module(part.located, part.key)
         attention = part.located.source.attn_implementation
-        models[part.key] = HuggingFaceModel(module, attention)  # type: ignore[arg-type]
+        models[part.key] = HuggingFaceModel(module, attention)
         described[name] = describe_model(part.located, part.info, module)
     parts, info = job.strategies, found[0].info
     drafter = parts.drafter
