@@ -142,4 +142,5 @@ class SparseDraft(AbstractDraft):
 
     def known_rows(self) -> Tensor:  # [R]
         """Return the rows that have candidates."""
-        return torch.unique(self.candidates.rows)
+        rows: Tensor = torch.unique(self.candidates.rows)
+        return rows

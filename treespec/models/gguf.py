@@ -6,6 +6,7 @@ at every start gives the same numbers, and this way the second start takes a mom
 
 import contextlib
 import io
+import json
 import os
 import struct
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any, BinaryIO
 import torch
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from tqdm.auto import tqdm
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig
 
 from treespec.errors import TreespecError
 from treespec.models.store import (
@@ -34,6 +35,7 @@ _FORMATS = {
     7: "<?", 10: "<Q", 11: "<q", 12: "<d",
 }  # fmt: skip
 _STRING, _ARRAY = 8, 9
+_MAX_STRING_BYTES = 1 << 26  # a broken length must not become an allocation
 _FLOAT_DTYPES = {
     GGMLQuantizationType.F32: "float32",
     GGMLQuantizationType.F16: "float16",
@@ -67,6 +69,17 @@ class GgufHeader:
         return halves[0] if len(halves) == 1 else "float32"
 
     @property
+    def num_tokens(self) -> int:
+        """Size of the vocabulary."""
+        return int(self.metadata["tokenizer.ggml.tokens"])
+
+    @property
+    def adds_bos(self) -> bool:
+        """Whether BOS goes before every text; old sentencepiece files do not say."""
+        default = self.metadata.get("tokenizer.ggml.model") == "llama"
+        return bool(self.metadata.get("tokenizer.ggml.add_bos_token", default))
+
+    @property
     def eos_ids(self) -> list[int]:
         """Every id that ends a text or a turn."""
         keys = [f"tokenizer.ggml.{name}_token_id" for name in _END_OF_TURN]
@@ -85,7 +98,7 @@ def read_header(path: Path, key: str) -> GgufHeader:
             header = _parse(file)
     except OSError as error:
         raise TreespecError(f"{key}: {path} cannot be read ({error})") from error
-    except (struct.error, ValueError, UnicodeDecodeError, OverflowError) as error:
+    except (struct.error, ValueError, TypeError, ArithmeticError) as error:
         raise TreespecError(
             f"{key}: {path} is not a sound GGUF file ({one_line(error)}); "
             "fetch it again"
@@ -140,31 +153,28 @@ def _unpack_to(
         quiet(),
     ):
         bar.set_postfix_str("configuration")
-        _check_architecture(path, header, key)
+        config = _read_config(path, header, key)
         bar.update()
         bar.set_postfix_str("weights")
         # The converter draws a bar of its own, which has no switch.
         with contextlib.redirect_stderr(io.StringIO()):
-            model = read_gguf_weights(path, dtype=dtype, key=key)
+            model = read_gguf_weights(path, config, dtype=dtype, key=key)
         bar.update()
         bar.set_postfix_str("tokenizer")
-        tokenizer = _read_tokenizer(path, key)
+        tokenizer = _read_tokenizer(path, header, key)
         bar.update()
         bar.set_postfix_str("writing")
         if header.eos_ids:
             model.generation_config.eos_token_id = header.eos_ids
         with writing(key), scratch_folder(place) as scratch:
-            _save(model, tokenizer, scratch / "model")
+            model.save_pretrained(scratch / "model")
+            tokenizer.save_pretrained(scratch / "model")
+            _drop_invented_tokens(scratch / "model", header.num_tokens)
             move_folder(scratch / "model", place)
         bar.update()
 
 
-def _save(model: PreTrainedModel, tokenizer: Any, folder: Path) -> None:
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-
-
-def _check_architecture(path: Path, header: GgufHeader, key: str) -> None:
+def _read_config(path: Path, header: GgufHeader, key: str) -> PreTrainedConfig:
     try:
         config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
     except UNREADABLE as error:
@@ -175,16 +185,35 @@ def _check_architecture(path: Path, header: GgufHeader, key: str) -> None:
             "folder instead"
         ) from error
     causal_model_class(config, key)
+    return config
 
 
-def _read_tokenizer(path: Path, key: str) -> Any:
+def _read_tokenizer(path: Path, header: GgufHeader, key: str) -> Any:
     try:
-        return AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-    except UNREADABLE as error:
+        tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    # The tokenizers library raises nothing narrower.
+    except Exception as error:
         raise TreespecError(
             f"{key}: the tokenizer in {path} cannot be read ({one_line(error)}); give "
             "the model as a Hugging Face folder instead"
         ) from error
+    # Some versions of transformers overlook what the file says about BOS.
+    if tokenizer.bos_token_id is not None:
+        tokenizer.add_bos_token = header.adds_bos
+    return tokenizer
+
+
+def _drop_invented_tokens(folder: Path, num_tokens: int) -> None:
+    """Take out the default special tokens that the converter adds to a vocabulary.
+
+    Their ids lie behind the last row of the embedding, so a text that spells one out
+    would fail in the model.
+    """
+    file = folder / "tokenizer.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    real = [token for token in content["added_tokens"] if token["id"] < num_tokens]
+    if len(real) < len(content["added_tokens"]):
+        file.write_text(json.dumps({**content, "added_tokens": real}))
 
 
 def _parse(file: BinaryIO) -> GgufHeader:
@@ -216,7 +245,10 @@ def _number(file: BinaryIO, pattern: str) -> Any:
 
 
 def _string(file: BinaryIO) -> str:
-    return file.read(_number(file, "<Q")).decode()
+    length = _number(file, "<Q")
+    if length > _MAX_STRING_BYTES:
+        raise ValueError(f"it holds a string of {length} bytes")
+    return file.read(length).decode()
 
 
 def _value(file: BinaryIO, kind: int) -> Any:
@@ -229,7 +261,9 @@ def _value(file: BinaryIO, kind: int) -> Any:
     element, length = _number(file, "<I"), _number(file, "<Q")
     if element in _FORMATS:
         file.seek(length * struct.calcsize(_FORMATS[element]), os.SEEK_CUR)
-    else:
+    elif element == _STRING:
         for _ in range(length):
-            _value(file, element)
+            _string(file)
+    else:
+        raise ValueError(f"it holds an array of the unknown kind {element}")
     return length

@@ -148,7 +148,7 @@ def _check_folder(folder: Path, key: str) -> None:
             "model folder, or a .gguf file itself"
         )
     try:
-        json.loads(config.read_text())
+        json.loads(config.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise TreespecError(
             f"{key}: {str(config)!r} is not readable JSON ({one_line(error)}); "

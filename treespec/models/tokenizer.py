@@ -9,7 +9,7 @@ from transformers import AutoTokenizer
 
 from treespec.errors import TreespecError
 from treespec.models.source import LocatedModel
-from treespec.models.weights import UNREADABLE, one_line, quiet
+from treespec.models.weights import one_line, quiet
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,8 @@ def load_tokenizer(located: LocatedModel, key: str) -> HuggingFaceTokenizer:
                 local_files_only=located.offline,
                 trust_remote_code=located.source.trust_remote_code,
             )
-    except UNREADABLE as error:
+    # The tokenizers library raises nothing narrower.
+    except Exception as error:
         raise TreespecError(
             f"{key}: the tokenizer of {located.name} cannot be read "
             f"({one_line(error)}); put its tokenizer.json beside config.json"

@@ -7,7 +7,12 @@ from typing import TypedDict
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, GgufConfig, PreTrainedModel
+from transformers import (
+    AutoModelForCausalLM,
+    GgufConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 from transformers.utils import logging
 
 from treespec.errors import TreespecError
@@ -71,12 +76,15 @@ def read_weights(
     return model
 
 
-def read_gguf_weights(gguf: Path, *, dtype: torch.dtype, key: str) -> PreTrainedModel:
+def read_gguf_weights(
+    gguf: Path, config: PreTrainedConfig, *, dtype: torch.dtype, key: str
+) -> PreTrainedModel:
     """Return the model of a GGUF file, dequantized, on the CPU."""
     try:
         model, info = AutoModelForCausalLM.from_pretrained(
             gguf.parent,
             gguf_file=gguf.name,
+            config=config,
             dtype=dtype,
             quantization_config=GgufConfig(dequantize=True),
             output_loading_info=True,

@@ -1,0 +1,307 @@
+"""The exact output law of an acceptance rule, by trying every outcome of every draw.
+
+A rule takes all its randomness from an ``AbstractChance``. Here that object replays a
+script of outcomes and notes which others were possible, so that running an experiment
+until no script is left visits every outcome once, with its exact weight in float64.
+
+Models are functions from the text so far to next-token logits; trees are grown by
+``grow`` from every kind of proposal. Acceptance is run through the package's own tree
+and sampling, so a law that comes out right vouches for them too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from treespec.acceptance import AbstractAcceptanceRule
+from treespec.sampling import AbstractChance, Sampling
+from treespec.tree import ROOT, Layer, TokenTree, root_tree
+from treespec.types import Acceptance, ProposalKind
+
+CPU = torch.device("cpu")
+PLAIN = Sampling(temperature=1.0)
+Text = tuple[int, ...]
+Law = Mapping[Text, float]
+Model = Callable[[Text], Tensor]
+Outcome = TypeVar("Outcome")
+
+
+class ScriptedChance(AbstractChance):
+    """Replays the outcomes of a script, then takes the first possible one each time.
+
+    Attributes:
+        weight: Probability of everything that happened so far.
+        untried: Scripts that lead to the outcomes passed over.
+    """
+
+    def __init__(self, script: tuple[int, ...]) -> None:
+        self.weight = 1.0
+        self.untried: list[tuple[int, ...]] = []
+        self._script = script
+        self._taken: tuple[int, ...] = ()
+
+    def accepts(self, probability: Tensor) -> bool:
+        accepted = min(1.0, float(probability))
+        return bool(self._choose([1 - accepted, accepted]))
+
+    def draw(self, probs: Tensor) -> Tensor:
+        rows = probs.reshape(-1, probs.shape[-1]).tolist()
+        return torch.tensor([self._choose(row) for row in rows]).view(probs.shape[:-1])
+
+    def _choose(self, weights: list[float]) -> int:
+        assert not any(math.isnan(weight) for weight in weights)
+        if len(self._taken) < len(self._script):
+            choice = self._script[len(self._taken)]
+        else:
+            choice, *others = (i for i, weight in enumerate(weights) if weight > 0)
+            self.untried += [(*self._taken, other) for other in others]
+        self._taken += (choice,)
+        self.weight *= weights[choice]
+        return choice
+
+
+def outcomes(
+    experiment: Callable[[AbstractChance], Outcome],
+) -> Iterator[tuple[float, Outcome]]:
+    """Yield every outcome of an experiment with its probability."""
+    scripts: list[tuple[int, ...]] = [()]
+    while scripts:
+        chance = ScriptedChance(scripts.pop())
+        outcome = experiment(chance)
+        scripts += chance.untried
+        yield chance.weight, outcome
+
+
+def random_model(vocab_size: int, seed: int, spread: float = 1.5) -> Model:
+    """A model with unrelated random logits after every text."""
+
+    @cache
+    def logits(text: Text) -> Tensor:
+        number = seed
+        for token in text:
+            number = (number * 1_000_003 + token + 1) % (1 << 61)
+        generator = torch.Generator().manual_seed(number)
+        return spread * torch.randn(vocab_size, generator=generator).double()
+
+    return logits
+
+
+def constant_model(*probs: float) -> Model:
+    """A model with one law after every text."""
+    logits = torch.tensor(probs, dtype=torch.float64).log()
+    return lambda text: logits
+
+
+def draw_siblings(
+    proposal: ProposalKind, law: Tensor, width: int, chance: AbstractChance
+) -> list[int]:
+    """Children of one node in draw order, as the kind of proposal defines them."""
+    likeliest = law.topk(width).indices.tolist()
+    match proposal:
+        case ProposalKind.DETERMINISTIC:
+            return likeliest
+        case ProposalKind.WITH_REPLACEMENT:
+            return [int(chance.draw(law)) for _ in range(width)]
+        case ProposalKind.WITHOUT_REPLACEMENT:
+            return _draw_in_turn(law, width, chance)
+        case ProposalKind.GREEDY_PLUS_RANDOM:
+            fixed = likeliest[:-1]
+            return fixed + _draw_in_turn(_without(law, fixed), 1, chance)
+        case ProposalKind.ARGMAX_PAIR:
+            best = likeliest[0]
+            first = int(chance.draw(law))
+            if first != best:
+                return [first, best]
+            return [best, *_draw_in_turn(_without(law, [best]), 1, chance)]
+
+
+def _without(law: Tensor, tokens: list[int]) -> Tensor:
+    rest = law.clone()
+    rest[tokens] = 0
+    return rest / rest.sum() if rest.sum() > 0 else rest
+
+
+def _draw_in_turn(law: Tensor, width: int, chance: AbstractChance) -> list[int]:
+    """Sequential draws without replacement; fewer if the law has too few tokens."""
+    drawn: list[int] = []
+    while len(drawn) < width and law.sum() > 0:
+        drawn.append(int(chance.draw(law)))
+        law = _without(law, drawn[-1:])
+    return drawn
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A pair of models, a way to draft, and the sampling of the request.
+
+    Attributes:
+        target, draft: The models.
+        proposal: How siblings are drawn.
+        widths: Children per node at depth 0, 1, ...
+        sampling: Turns the logits of both models into laws.
+        declared: The proposal that the tree claims; a lie is for negative controls.
+    """
+
+    target: Model
+    draft: Model
+    proposal: ProposalKind
+    widths: tuple[int, ...]
+    sampling: Sampling = PLAIN
+    declared: ProposalKind | None = None
+
+    def grow(self, text: Text, chance: AbstractChance) -> TokenTree:
+        """Draft a tree below the text."""
+        tree = root_tree(text[-1], self.declared or self.proposal, CPU)
+        frontier = [ROOT]
+        for width in self.widths:
+            layer = self._layer(tree, text, frontier, width, chance)
+            first = tree.size
+            tree = tree.extend(layer, torch.tensor(frontier))
+            frontier = list(range(first, tree.size))
+        return tree
+
+    def _layer(
+        self,
+        tree: TokenTree,
+        text: Text,
+        frontier: list[int],
+        width: int,
+        chance: AbstractChance,
+    ) -> Layer:
+        texts = node_texts(tree, text)
+        laws = torch.stack(
+            [self.sampling.probs(self.draft(texts[node])) for node in frontier]
+        )
+        new = [
+            (node, token, float(law[token].log()))
+            for node, law in zip(frontier, laws, strict=True)
+            for token in draw_siblings(self.proposal, law, width, chance)
+        ]
+        parents, tokens, logprobs = zip(*new, strict=True)
+        return Layer(
+            parents=torch.tensor(parents),
+            tokens=torch.tensor(tokens),
+            draft_logprobs=torch.tensor(logprobs),
+            sources=torch.zeros(len(new), dtype=torch.int64),
+            draft_probs=laws,
+        )
+
+    def verify(self, tree: TokenTree, text: Text) -> Tensor:  # [N, V]
+        """The target's logits at every node, history applied."""
+        rows = [self.target(node_text) for node_text in node_texts(tree, text)]
+        return self.sampling.apply_history(
+            torch.stack(rows), tree.tokens, tree.parents, text
+        )
+
+    def target_law(self, text: Text) -> list[float]:
+        """The law of the next token in autoregressive decoding."""
+        logits = self.verify(root_tree(text[-1], self.proposal, CPU), text)
+        law: list[float] = self.sampling.probs(logits[0]).tolist()
+        return law
+
+
+def node_texts(tree: TokenTree, text: Text) -> list[Text]:
+    """The text up to and including every node."""
+    host = tree.host()
+    return [
+        text + tuple(host.tokens[above] for above in host.path(node))
+        for node in range(tree.size)
+    ]
+
+
+@dataclass(frozen=True)
+class Round:
+    """One step of decoding and what it committed."""
+
+    committed: Text
+    acceptance: Acceptance
+
+
+def play_round(
+    rule: AbstractAcceptanceRule, setting: Setting, text: Text, chance: AbstractChance
+) -> Round:
+    """Draft, verify and accept once."""
+    tree = setting.grow(text, chance)
+    logits = setting.verify(tree, text)
+    acceptance = rule.accept(tree, logits, setting.sampling, chance)
+    path = [int(tree.tokens[node]) for node in acceptance.node_ids]
+    return Round((*path, acceptance.next_token), acceptance)
+
+
+def rounds(
+    rule: AbstractAcceptanceRule, setting: Setting, text: Text
+) -> Iterator[tuple[float, Round]]:
+    """Yield every outcome of one round with its probability."""
+    return outcomes(lambda chance: play_round(rule, setting, text, chance))
+
+
+def output_law(
+    rule: AbstractAcceptanceRule, setting: Setting, text: Text, length: int
+) -> Law:
+    """The law of the next ``length`` tokens, over as many rounds as they take."""
+    if length == 0:
+        return {(): 1.0}
+    heads: defaultdict[Text, float] = defaultdict(float)
+    for weight, outcome in rounds(rule, setting, text):
+        heads[outcome.committed[:length]] += weight
+    law: defaultdict[Text, float] = defaultdict(float)
+    for head, weight in heads.items():
+        tails = output_law(rule, setting, text + head, length - len(head))
+        for tail, tail_weight in tails.items():
+            law[head + tail] += weight * tail_weight
+    return law
+
+
+def autoregressive_law(setting: Setting, text: Text, length: int) -> Law:
+    """The law of the next ``length`` tokens without speculation."""
+    if length == 0:
+        return {(): 1.0}
+    return {
+        (token, *tail): prob * tail_prob
+        for token, prob in enumerate(setting.target_law(text))
+        for tail, tail_prob in autoregressive_law(
+            setting, (*text, token), length - 1
+        ).items()
+    }
+
+
+def distance(law: Law, other: Law) -> float:
+    """The largest difference of any probability."""
+    return max(abs(law.get(x, 0.0) - other.get(x, 0.0)) for x in {*law, *other})
+
+
+def bias(
+    rule: AbstractAcceptanceRule, setting: Setting, text: Text, length: int
+) -> float:
+    """How far the rule's law of the next tokens is from the target's."""
+    law = output_law(rule, setting, text, length)
+    return distance(law, autoregressive_law(setting, text, length))
+
+
+def expected_accepted(
+    rule: AbstractAcceptanceRule, setting: Setting, text: Text = (0,)
+) -> float:
+    """The mean number of accepted draft tokens in one round."""
+    return sum(
+        weight * len(outcome.acceptance.node_ids)
+        for weight, outcome in rounds(rule, setting, text)
+    )
+
+
+def recovered_share(
+    rule: AbstractAcceptanceRule, setting: Setting, text: Text = (0,)
+) -> float:
+    """The share of rounds that end with a recovered token."""
+    return sum(
+        weight
+        for weight, outcome in rounds(rule, setting, text)
+        if outcome.acceptance.next_kind == "recovered"
+    )
