@@ -6,11 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.models.folder import save_folder
 from tests.tiny import perturbed, tiny_model
 from treespec.cli import run_command
 from treespec.sinks.reader import Run, read_run
+
+# Tiny matrices gain nothing from threads, and lose much where cores are shared.
+torch.set_num_threads(1)
 
 PROMPTS = {
     "copy": "the cat and the dog and the cat",

@@ -52,13 +52,13 @@ class JobEnd:
 
     Attributes:
         number: Its place in the sweep.
-        overrides: What the user asked for.
+        overrides: What the user typed for it.
         code: Its exit code.
         message: Its result or its error in one line.
     """
 
     number: int
-    overrides: str
+    overrides: tuple[str, ...]
     code: int
     message: str
 
@@ -148,7 +148,7 @@ def _run_job(config: DictConfig) -> JobEnd:
     """Run one job; whatever it raises but an interrupt becomes its end."""
     number, overrides = _identity()
     if number is not None:
-        print(f"\n[{number}] {overrides}", flush=True)
+        print(f"\n[{number}] {' '.join(overrides)}", flush=True)
     code, message = _attempt(config)
     if code != OK:
         _say(f"error: {message}")
@@ -178,10 +178,10 @@ def _attempt(config: DictConfig) -> tuple[int, str]:
     return OK, f"{word}, speed-up {_times(report.summary['speedup'])}, {report.folder}"
 
 
-def _identity() -> tuple[int | None, str]:
+def _identity() -> tuple[int | None, tuple[str, ...]]:
     """Return the job's number, ``None`` outside of a sweep, and its overrides."""
     settings = HydraConfig.get()
-    overrides = " ".join(_typed())
+    overrides = tuple(_typed())
     if settings.mode != RunMode.MULTIRUN:
         return None, overrides
     return int(settings.job.num), overrides
@@ -201,11 +201,14 @@ def _typed_targets() -> list[str]:
 
 
 def _show_sweep(ends: list[JobEnd]) -> None:
+    """Tell the jobs' ends, each by the overrides that not all of them share."""
     num_failed = sum(end.code != OK for end in ends)
+    shared = set.intersection(*(set(end.overrides) for end in ends))
     print(f"\n{len(ends)} jobs: {len(ends) - num_failed} ok, {num_failed} failed")
     for end in ends:
         word = "ok    " if end.code == OK else "failed"
-        print(f"  [{end.number}] {word} {end.overrides}: {end.message}")
+        own = " ".join(text for text in end.overrides if text not in shared)
+        print(f"  [{end.number}] {word} {own}: {end.message}")
     sys.stdout.flush()
 
 
