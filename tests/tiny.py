@@ -5,6 +5,7 @@ uniform laws, every draft is then accepted and the residual branch never runs.
 """
 
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Literal
 
 import torch
@@ -127,9 +128,11 @@ def tiny_tokenizer(
 def perturbed(model: PreTrainedModel, noise: float, seed: int) -> PreTrainedModel:
     """Return a copy with ``noise`` relative weight noise: a draft that often agrees."""
     generator = torch.Generator().manual_seed(seed)
-    copy = AutoModelForCausalLM.from_config(model.config, dtype=torch.float32)
-    copy.load_state_dict(model.state_dict())
-    for weight in copy.parameters():
+    # A config of its own: it also says which attention function a module uses.
+    config = deepcopy(model.config)
+    noisy = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    noisy.load_state_dict(model.state_dict())
+    for weight in noisy.parameters():
         drawn = torch.randn(weight.shape, generator=generator)
         weight.data += noise * weight.data.std(correction=0) * drawn
-    return copy.eval().requires_grad_(False)
+    return noisy.eval().requires_grad_(False)

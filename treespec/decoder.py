@@ -139,7 +139,7 @@ class SpeculativeDecoder:
             TreespecError: If a prompt or a setting is impossible.
             NumericalError: If the target's logits are NaN.
         """
-        run = _Run(self, prompts, sampling, max_new_tokens, seed, tuple(stop))
+        run = Run(self, prompts, sampling, max_new_tokens, seed, stop)
         for _ in run.steps():
             pass
         return [request.result() for request in run.requests]
@@ -153,8 +153,7 @@ class SpeculativeDecoder:
         stop: Sequence[str] = (),
     ) -> Iterator[Committed]:
         """Yield tokens as they are committed; arguments as in ``generate``."""
-        run = _Run(self, prompts, sampling, max_new_tokens, seed, tuple(stop))
-        yield from run.steps()
+        return Run(self, prompts, sampling, max_new_tokens, seed, stop).steps()
 
 
 @dataclass(slots=True)
@@ -169,8 +168,16 @@ class _Draft:
     depth: int = 0
 
 
-class _Run:
-    """One call of ``generate`` or ``stream``: its sessions, its queue, its clock."""
+class Run:
+    """One call of ``generate`` or ``stream``: its sessions, its queue, its clock.
+
+    Attributes:
+        requests: One per prompt, in order.
+        scheduler: Which of them are active, and which wait.
+        target: The target's session.
+        draft: The drafter's session.
+        clock_s: Seconds that the steps took so far.
+    """
 
     def __init__(
         self,
@@ -179,8 +186,9 @@ class _Run:
         sampling: Sampling,
         max_new_tokens: int,
         seed: int | Sequence[int] | None,
-        stop: tuple[str, ...],
+        stop: Sequence[str],
     ) -> None:
+        """Check everything and reserve the pools; arguments as in ``generate``."""
         self.decoder, self.sampling = decoder, sampling
         decoder.check(sampling)
         self.requests = self._make_requests(prompts, max_new_tokens, seed, stop)
@@ -412,9 +420,10 @@ class _Run:
         prompts: Sequence[Prompt],
         max_new_tokens: int,
         seed: int | Sequence[int] | None,
-        stop: tuple[str, ...],
+        stop: Sequence[str],
     ) -> list[Request]:
         decoder = self.decoder
+        _check_lists(prompts, stop)
         if max_new_tokens < 0:
             raise TreespecError(f"max_new_tokens must be >= 0, got {max_new_tokens}")
         if stop and decoder.tokenizer is None:
@@ -423,7 +432,7 @@ class _Run:
             max_new_tokens=max_new_tokens,
             max_positions=decoder.target.max_positions,
             eos_ids=decoder.eos_ids,
-            stop=stop,
+            stop=tuple(stop),
             tokenizer=decoder.tokenizer,
         )
         seeds = _seeds(seed, len(prompts))
@@ -470,6 +479,18 @@ class _Run:
                 f"the target's vocabulary is 0 to {decoder.target.vocab_size - 1}"
             )
         return tokens
+
+
+def _check_lists(prompts: Sequence[Prompt], stop: Sequence[str]) -> None:
+    """Refuse one text where a list is wanted: its characters would be taken for it."""
+    if isinstance(prompts, str):
+        raise TreespecError(
+            "prompts must be a list, got one text; put it into brackets: [prompt]"
+        )
+    if isinstance(stop, str) or "" in stop:
+        raise TreespecError(
+            f"stop must be a list of non-empty strings, got {stop!r}; use [] for none"
+        )
 
 
 def _seeds(seed: int | Sequence[int] | None, count: int) -> list[int | None]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from treespec.models.session import CachedSequence
-from treespec.sampling import GeneratorChance
+from treespec.sampling import AbstractChance
 from treespec.types import (
     Budget,
     FinishReason,
@@ -57,7 +57,7 @@ class Request:
     key: int
     prompt: tuple[int, ...]
     stopping: Stopping
-    chance: GeneratorChance
+    chance: AbstractChance
     seed: int | None
     controller_state: Any
     sequence: CachedSequence | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +18,7 @@ from treespec.drafters.base import (
 )
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.session import CachedSequence, Feed, ModelSession
+from treespec.tree import TokenTree
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class DraftModelSession(AbstractDraftSession):
 
     def admit(self, request: int, prompt: Sequence[int], num_slots: int) -> None:
         """Reserve slots; the prompt is fed with the first expansion."""
-        sequence = self.session.admit(prompt, num_slots)
+        sequence = self.session.admit(self._readable(prompt), num_slots)
         assert sequence is not None, "the draft's pool is as large as the target's"
         self.sequences[request] = sequence
 
@@ -79,7 +80,7 @@ class DraftModelSession(AbstractDraftSession):
             feeds.append(
                 Feed(sequence)
                 if at_root
-                else Feed(sequence, frontier.tree, frontier.nodes)
+                else Feed(sequence, self._readable_tree(frontier.tree), frontier.nodes)
             )
         outputs = self.session.run(feeds) if feeds else []
         drafts: dict[int, AbstractDraft] = {
@@ -96,7 +97,8 @@ class DraftModelSession(AbstractDraftSession):
         hidden: Tensor | None,
     ) -> None:
         """Keep the slots of accepted nodes; what was not fed becomes pending."""
-        self.session.commit(self.sequences[request], node_ids, tokens)
+        sequence = self.sequences[request]
+        self.session.commit(sequence, node_ids, self._readable(tokens))
 
     def release(self, request: int) -> None:
         """Give the request's slots back."""
@@ -105,6 +107,20 @@ class DraftModelSession(AbstractDraftSession):
     def _fits(self, frontier: Frontier) -> bool:
         length = len(self.sequences[frontier.request].tokens) + frontier.depth
         return length <= self.session.model.max_positions
+
+    def _readable(self, tokens: Sequence[int]) -> list[int]:
+        """Replace tokens that only the target has by the last one of the draft.
+
+        Its embedding has no row for them, and what it guesses next is but a guess.
+        """
+        last = self.session.model.vocab_size - 1
+        return [min(token, last) for token in tokens]
+
+    def _readable_tree(self, tree: TokenTree) -> TokenTree:
+        size = self.session.model.vocab_size
+        if size >= self._setting.vocab_size:
+            return tree
+        return replace(tree, tokens=tree.tokens.clamp(max=size - 1))
 
     def _aligned(self, logits: Tensor) -> Tensor:
         """Crop or pad the logits to the target's vocabulary.

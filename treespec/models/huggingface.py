@@ -139,7 +139,12 @@ def slot_attention(
     Returns:
         Attention output  # [1, T, Hq, Dv], and no weights.
     """
-    assert treespec_call is not None, "the module was called outside of treespec"
+    if treespec_call is None:
+        raise TreespecError(
+            f"{type(module).__name__} was called outside of treespec, but attends to "
+            "treespec's slots since it was decoded with; call "
+            "module.set_attn_implementation('sdpa') first"
+        )
     for name in _UNSUPPORTED_ARGUMENTS:
         if arguments.get(name) is not None:
             raise TreespecError(
@@ -198,6 +203,20 @@ def _layer_index(module: nn.Module) -> int:
     return index
 
 
+def _check_class(module: PreTrainedModel) -> None:
+    """Refuse a module whose class says that its cache is something else."""
+    reason = None
+    if module._is_stateful:
+        reason = "keeps a recurrent state, which has no rollback"
+    elif not module._supports_attention_backend:
+        reason = "does not let its attention function be chosen"
+    if reason is not None:
+        raise TreespecError(
+            f"{type(module).__name__} {reason}, so its cache cannot be a slot pool; "
+            "choose a model of the Llama, Qwen, Gemma, Mistral or GPT-2 kind"
+        )
+
+
 AttentionInterface.register(ATTENTION, slot_attention)
 
 
@@ -215,6 +234,7 @@ class HuggingFaceModel(AbstractLanguageModel):
         Raises:
             TreespecError: If its layers cannot be a slot pool.
         """
+        _check_class(module)
         text = module.config.get_text_config()
         self.module = module
         self.attention = attention

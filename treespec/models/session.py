@@ -222,7 +222,7 @@ class ModelSession:
         distance = positions[:, None] - self.cache.positions[start:stop]
         visible = distance >= 0
         if family is not None:
-            slots = torch.tensor(sequence.fed_slots, device=positions.device) - start
+            slots = positions.new_tensor(sequence.fed_slots) - start
             first = num_rows - family.reach.shape[0]
             visible[first:, slots] = family.reach
             distance[first:, slots] = family.distance

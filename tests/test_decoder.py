@@ -1,0 +1,489 @@
+"""The loop: what goes in, what comes out, what is written down."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from tests.oracles import adapted, reference
+from tests.scripts import (
+    Ask,
+    ScriptedDrafter,
+    ScriptedSession,
+    Text,
+    agreeing,
+    continuation,
+    greedy_table,
+    mixing,
+    scripted_decoder,
+)
+from tests.tiny import perturbed
+from treespec.acceptance import ChainSpeculative, Greedy, SampleAndMatch
+from treespec.controllers import Constant
+from treespec.decoder import GREEDY_SAMPLING, Prompt, Run, SpeculativeDecoder
+from treespec.drafters import DraftModel, PromptLookup
+from treespec.errors import IncompatiblePartsError, NumericalError, TreespecError
+from treespec.models.huggingface import HuggingFaceModel
+from treespec.models.table import TableModel
+from treespec.policies import (
+    AbstractDraftPolicy,
+    Chain,
+    Growth,
+    SampledChain,
+    TopKTree,
+    as_layer,
+)
+from treespec.sampling import Sampling
+from treespec.tree import Layer
+from treespec.types import ProposalKind
+from treespec.verifiers import AbstractVerifier, Sequential, TreeAttention
+
+VOCAB_SIZE = 13
+SAID = mixing(VOCAB_SIZE)
+
+
+def decoder(**changes: object) -> SpeculativeDecoder:
+    base = SpeculativeDecoder(
+        target=greedy_table(SAID, VOCAB_SIZE),
+        drafter=DraftModel(greedy_table(mixing(VOCAB_SIZE, first=1), VOCAB_SIZE)),
+        policy=TopKTree(2),
+        acceptance=Greedy(),
+        verifier=TreeAttention(),
+        controller=Constant(3, 2, 6),
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+# A path that is not contiguous, through the whole loop: public case 04
+
+TREE = {(): (0, 1), (0,): (2, 3), (1,): (4, 5)}
+"""Children of the root and of its children, as offsets that make tokens differ."""
+
+
+@pytest.mark.parametrize("path", [(1, 5), (0, 2), (0, 3), (1, 4), (1,), ()])
+@pytest.mark.parametrize("verifier", [TreeAttention(), Sequential()])
+def test_any_path_of_a_tree_may_be_the_accepted_one(
+    path: tuple[int, ...], verifier: AbstractVerifier
+) -> None:
+    """The target says what the path says, and a fresh token each round after it.
+
+    A table model reads its text back from the cache, so a key that was moved wrongly,
+    or not moved, gives another text at once.
+    """
+
+    def names(text: Text) -> list[int]:
+        shift = sum(text) % 7
+        return [(shift + offset) % VOCAB_SIZE for offset in range(6)]
+
+    def script(ask: Ask) -> list[int]:
+        tokens = names(ask.text)
+        offsets = tuple(tokens.index(token) for token in ask.path)
+        return [tokens[offset] for offset in TREE.get(offsets, ())]
+
+    said = [1, 2, 11]
+    for _ in range(4):
+        said += [names(tuple(said))[offset] for offset in path]
+        said.append((sum(said) + 7) % VOCAB_SIZE)
+
+    def next_token(text: Text) -> int:
+        return said[len(text)] if list(text) == said[: len(text)] else 12
+
+    base = scripted_decoder(
+        greedy_table(next_token, VOCAB_SIZE), script, depth=2, top_k=2, trace=True
+    )
+    result = replace(base, verifier=verifier).generate(
+        [said[:2]], max_new_tokens=len(said) - 2
+    )[0]
+    assert list(result.tokens) == said[2:]
+    ranks = tuple(offset % 2 for offset in path)
+    whole = [record for record in result.steps if record.max_depth == 2]
+    assert len(whole) > 1
+    for record in whole:
+        assert record.num_nodes == 6
+        assert record.accepted_ranks == ranks
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("prompts", "arguments", "told"),
+    [
+        pytest.param([[]], {}, "prompt 0 has no tokens", id="empty"),
+        pytest.param([[1], []], {}, "prompt 1 has no tokens", id="second empty"),
+        pytest.param([[1] * 41], {}, "41 tokens.*at most 40", id="too long"),
+        pytest.param([[1, 13]], {}, "vocabulary is 0 to 12", id="id too large"),
+        pytest.param([[-1]], {}, "vocabulary is 0 to 12", id="id negative"),
+        pytest.param(["text"], {}, "no tokenizer", id="text without tokenizer"),
+        pytest.param("text", {}, "must be a list", id="one text"),
+        pytest.param([[1]], {"seed": [1, 2]}, "2 for 1 prompts", id="seeds"),
+        pytest.param([[1]], {"max_new_tokens": -1}, "must be >= 0", id="length"),
+        pytest.param([[1]], {"stop": ["a"]}, "need .* tokenizer", id="stop"),
+        pytest.param([[1]], {"stop": "abc"}, "must be a list", id="one stop"),
+        pytest.param([[1]], {"stop": [""]}, "non-empty", id="empty stop"),
+        pytest.param(
+            [[1]],
+            {"sampling": Sampling(temperature=1.0)},
+            "temperature 0 only",
+            id="greedy rule",
+        ),
+    ],
+)
+def test_bad_input_is_refused_in_one_line_before_any_forward(
+    prompts: Sequence[Prompt], arguments: dict[str, object], told: str
+) -> None:
+    target = TableModel(lambda text: [0.0] * 13, 13, max_positions=40)
+    refusing = decoder(target=target)
+    for call in (refusing.generate, refusing.stream):
+        with pytest.raises(TreespecError, match=told) as caught:
+            call(prompts, **arguments)  # type: ignore[operator]
+        assert "\n" not in str(caught.value)
+    assert target.forwards == []
+
+
+def test_biased_parts_are_refused_when_they_are_put_together() -> None:
+    with pytest.raises(IncompatiblePartsError, match="TopKTree"):
+        decoder(acceptance=ChainSpeculative())
+    with pytest.raises(TreespecError, match="max_concurrent must be >= 1"):
+        decoder(max_concurrent=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Greedy2(AbstractDraftPolicy):
+    """Returns two nodes whatever the room is."""
+
+    proposal = ProposalKind.DETERMINISTIC
+    max_children = 2
+
+    def grow(self, growth: Growth) -> Layer | None:
+        return as_layer(growth, growth.draft.top(2))
+
+
+def test_a_policy_that_grows_too_many_nodes_is_told_so() -> None:
+    with pytest.raises(TreespecError, match="Greedy2 grew a layer of 2 nodes") as error:
+        decoder(policy=Greedy2(), controller=Constant(3, 1, 6)).generate([[1]])
+    assert "growth.room" in str(error.value)
+
+
+@dataclass(frozen=True, slots=True)
+class SecondBest(AbstractDraftPolicy):
+    """Two children per layer, of which only the second is asked further."""
+
+    proposal = ProposalKind.DETERMINISTIC
+    max_children = 2
+
+    def grow(self, growth: Growth) -> Layer | None:
+        layer = as_layer(growth, growth.draft.top(2))
+        assert layer is not None
+        return replace(layer, expand=torch.tensor([1]))
+
+
+def test_a_policy_says_which_nodes_are_asked_further() -> None:
+    """Nodes that the draft never read may be accepted all the same."""
+    same = DraftModel(greedy_table(SAID, VOCAB_SIZE))
+    result = decoder(policy=SecondBest(), drafter=same, trace=True).generate(
+        [[1, 2]], max_new_tokens=20
+    )[0]
+    assert list(result.tokens) == continuation(SAID, [1, 2], 20)
+    assert result.steps[0].nodes_by_depth == (2, 2, 2)
+    assert {node.parent for node in result.traces} == {0, 2, 4}
+    assert all(record.num_accepted == 1 for record in result.steps[:-2])
+
+
+# Numbers that are none: public case 17
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+@pytest.mark.parametrize(
+    ("policy", "rule", "temperature"),
+    [
+        (TopKTree(2), Greedy(), 0.0),
+        (TopKTree(2), SampleAndMatch(), 0.0),
+        (TopKTree(2), SampleAndMatch(), 1.0),
+        (SampledChain(), ChainSpeculative(), 1.0),
+    ],
+)
+def test_a_target_that_says_nan_is_reported_with_prompt_and_step(
+    policy: AbstractDraftPolicy,
+    rule: Greedy | SampleAndMatch | ChainSpeculative,
+    temperature: float,
+    wrong: float,
+) -> None:
+    """NaN logits never become a token, and never end a text quietly."""
+
+    def table(text: Text) -> list[float]:
+        broken = text[0] == 2 and len(text) > 3
+        return [0.0, wrong if broken else 1.0, 9.0]
+
+    draft = DraftModel(TableModel(lambda text: [0.0, 9.0, 1.0], 3))
+    broken = decoder(
+        target=TableModel(table, 3), drafter=draft, policy=policy, acceptance=rule
+    )
+    sampling = Sampling(temperature=temperature)
+    assert len(broken.generate([[1]], sampling, 8)[0].tokens) == 8
+    with pytest.raises(NumericalError, match=r"prompt 1, step \d+ \(after") as caught:
+        broken.generate([[1], [2, 2, 2]], sampling, 8)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(NumericalError, match=r"prompt 0, step 0 \(after 0 new"):
+        broken.generate([[2, 2, 2, 2]], sampling, 8)
+
+
+def test_a_draft_that_says_nan_is_reported_where_its_law_is_needed() -> None:
+    draft = DraftModel(TableModel(lambda text: [math.nan] * 3, 3))
+    broken = decoder(
+        target=TableModel(lambda text: [0.0, 1.0, 2.0], 3),
+        drafter=draft,
+        policy=SampledChain(),
+        acceptance=ChainSpeculative(),
+    )
+    with pytest.raises(NumericalError, match="prompt 0, step 1"):
+        broken.generate([[1]], Sampling(temperature=1.0), 8)
+    for policy in (Chain(), TopKTree(2)):
+        greedy = replace(broken, policy=policy, acceptance=Greedy())
+        assert greedy.generate([[1]], max_new_tokens=4)[0].tokens == (2, 2, 2, 2)
+
+
+# What comes out
+
+
+def test_no_prompts_give_no_results() -> None:
+    assert decoder().generate([]) == []
+    assert list(decoder().stream([])) == []
+
+
+@pytest.mark.parametrize("max_concurrent", [1, 8])
+def test_a_stream_says_what_generate_returns(max_concurrent: int) -> None:
+    prompts = [[1, 2, 3], [4], [5, 5]]
+    parts = decoder(max_concurrent=max_concurrent, eos_ids=frozenset({7}))
+    results = parts.generate(prompts, max_new_tokens=15)
+    texts: list[Text] = [()] * 3
+    ends = {}
+    for committed in parts.stream(prompts, max_new_tokens=15):
+        assert committed.prompt not in ends, "nothing comes after the end"
+        assert committed.tokens
+        texts[committed.prompt] += committed.tokens
+        if committed.finish_reason is not None:
+            ends[committed.prompt] = committed.finish_reason
+    assert texts == [result.tokens for result in results]
+    assert [ends[i] for i in range(3)] == [result.finish_reason for result in results]
+
+
+def test_a_stream_tells_of_prompts_that_have_no_room() -> None:
+    (ended,) = decoder().stream([[1]], max_new_tokens=0)
+    assert (ended.prompt, ended.tokens, ended.finish_reason) == (0, (), "length")
+
+
+def test_one_decoder_used_twice_equals_two_decoders() -> None:
+    """Strategies keep nothing of a prompt."""
+    prompts = [[1, 2, 3, 1, 2], [4, 4, 4]]
+    for drafter in (PromptLookup(), decoder().drafter):
+        shared = decoder(drafter=drafter)
+        for prompt in (*prompts, prompts[0]):
+            fresh = decoder(drafter=drafter).generate([prompt], max_new_tokens=12)[0]
+            again = shared.generate([prompt], max_new_tokens=12)[0]
+            assert again.tokens == fresh.tokens
+            assert [r.nodes_by_depth for r in again.steps] == [
+                r.nodes_by_depth for r in fresh.steps
+            ]
+
+
+def test_seeds_count_up_from_the_given_one() -> None:
+    """Public case 23: 0 is a seed like any other."""
+    for seed, expected in ((0, [0, 1, 2]), ((4, 0, 9), [4, 0, 9]), (None, [None] * 3)):
+        results = decoder().generate([[1]] * 3, max_new_tokens=2, seed=seed)
+        assert [result.seed for result in results] == expected
+
+
+# What is written down
+
+
+def noisy_decoder(trace: bool = True) -> SpeculativeDecoder:
+    """Models that agree half of the time, so that every verdict occurs."""
+    noisy = perturbed(reference("llama", 1), noise=0.15, seed=4)
+    return SpeculativeDecoder(
+        target=adapted("llama", 1),
+        drafter=DraftModel(HuggingFaceModel(noisy)),
+        policy=TopKTree(2),
+        acceptance=SampleAndMatch(),
+        verifier=TreeAttention(),
+        controller=Constant(4, 4, 10),
+        eos_ids=frozenset({0, 9}),
+        trace=trace,
+    )
+
+
+def test_records_add_up_to_the_text() -> None:
+    prompts = [[1, 5, 6], [9], [1, 20, 20, 4], [14, 30]]
+    sampling = Sampling(temperature=0.6)
+    for result in noisy_decoder().generate(prompts, sampling, 40):
+        steps = result.steps
+        # The first token comes from the prefill, which is not a step.
+        assert 1 + sum(record.num_committed for record in steps) == len(result.tokens)
+        assert [record.step for record in steps] == list(range(len(steps)))
+        assert len(result.token_times_s) == len(result.tokens)
+        assert list(result.token_times_s) == sorted(result.token_times_s)
+        assert result.prefill_s == result.token_times_s[0]
+        assert result.prefill_s + result.decode_s == pytest.approx(
+            result.token_times_s[-1]
+        )
+        for record in steps:
+            assert record.num_nodes == sum(record.nodes_by_depth)
+            assert record.depth == len(record.nodes_by_depth)
+            assert record.width == max(record.nodes_by_depth, default=0)
+            assert record.num_accepted <= record.depth
+            is_whole = record.next_kind is not None
+            assert record.num_committed == record.num_accepted + is_whole
+            assert len(record.accepted_ranks) == record.num_accepted
+            assert record.accepted_sources == ("draft_model",) * record.num_accepted
+            phases = (
+                record.draft_s
+                + record.plan_s
+                + record.verify_s
+                + record.accept_s
+                + record.commit_s
+            )
+            assert 0 < phases <= record.step_s
+        assert all(record.next_kind is not None for record in steps[:-1])
+
+
+def test_traces_tell_what_became_of_every_node() -> None:
+    prompts = [[1, 5, 6], [9], [1, 20, 20, 4], [14, 30], [8], [21, 22]]
+    sampling = Sampling(temperature=0.6)
+    results = noisy_decoder().generate(prompts, sampling, 40)
+    verdicts = Counter(node.verdict for r in results for node in r.traces)
+    assert verdicts.keys() == {"accepted", "rejected", "unreached"}
+    for result in results:
+        text = list(result.prompt_tokens + result.tokens)
+        place = len(result.prompt_tokens) + 1
+        for record in result.steps:
+            nodes = [node for node in result.traces if node.step == record.step]
+            assert [n.node for n in nodes] == list(range(1, record.num_nodes + 1))
+            accepted = [n for n in nodes if n.verdict == "accepted"]
+            reached = {0, *(n.node for n in accepted)}
+            assert [n.token for n in accepted] == text[place:][: len(accepted)]
+            assert tuple(n.rank for n in accepted) == record.accepted_ranks
+            assert len(accepted) == record.num_accepted
+            for node in nodes:
+                assert node.parent < node.node
+                assert 0 <= node.draft_prob <= 1
+                assert 0 <= node.target_prob <= 1
+                assert (node.parent in reached) == (node.verdict != "unreached")
+                if node.depth == 1:
+                    assert node.parent == 0
+            per_depth = Counter(node.depth for node in nodes)
+            assert tuple(per_depth[d + 1] for d in range(record.depth)) == (
+                record.nodes_by_depth
+            )
+            place += record.num_committed
+    assert not any(r.traces for r in noisy_decoder(trace=False).generate(prompts))
+
+
+def test_what_an_end_cuts_off_is_traced_as_cut() -> None:
+    said = continuation(SAID, [1], 4)
+    base = scripted_decoder(
+        greedy_table(SAID, VOCAB_SIZE),
+        agreeing(SAID, {0: [4]}),
+        eos_ids=[said[2]],
+        trace=True,
+    )
+    result = base.generate([[1]])[0]
+    assert list(result.tokens) == said[:3]
+    assert [n.verdict for n in result.traces] == ["accepted", "accepted", "cut", "cut"]
+    assert result.steps[0].num_accepted == result.steps[0].num_committed == 2
+
+
+def test_a_trace_holds_the_laws_of_both_models() -> None:
+    draft_law = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+    target_law = torch.tensor([0.1, 0.2, 0.7], dtype=torch.float64)
+    traced = decoder(
+        target=TableModel(lambda text: target_law.log().tolist(), 3),
+        drafter=DraftModel(TableModel(lambda text: draft_law.log().tolist(), 3)),
+        policy=TopKTree(3),
+        acceptance=SampleAndMatch(),
+        controller=Constant(1, 3, 3),
+        trace=True,
+    )
+    result = traced.generate([[1]], Sampling(temperature=1.0), 6)[0]
+    for node in result.traces:
+        assert node.draft_prob == pytest.approx(float(draft_law[node.token]))
+        assert node.target_prob == pytest.approx(float(target_law[node.token]))
+        assert node.rank == node.token
+        assert node.source == "draft_model"
+
+
+def test_seconds_are_shared_by_the_requests_of_a_step() -> None:
+    """Sums over records are sums of wall time."""
+    run = Run(decoder(), [[1], [2], [3, 4]], GREEDY_SAMPLING, 12, 0, ())
+    for _ in run.steps():
+        pass
+    recorded_s = sum(r.step_s for request in run.requests for r in request.records)
+    assert 0 < recorded_s < run.clock_s
+    forwards = {r.num_draft_forwards for q in run.requests for r in q.records[:1]}
+    assert forwards == {3}, "all requests were drafted by the same three forwards"
+
+
+# What a drafter is told
+
+
+@pytest.mark.parametrize("verifier", [TreeAttention(), Sequential()])
+def test_a_drafter_gets_the_hidden_states_that_it_asked_for(
+    verifier: AbstractVerifier,
+) -> None:
+    module, target = reference("llama", 1), adapted("llama", 1)
+    prompt, layers = [1, 5, 6], (0, 2)
+    plain = decoder(target=target).autoregressive().generate([prompt], max_new_tokens=9)
+    said = prompt + list(plain[0].tokens)
+
+    def script(ask: Ask) -> list[int]:
+        place = len(ask.text) + len(ask.path)
+        wrong = len(ask.path) >= 1 + ask.round % 2
+        return [0, 3] if wrong or place >= len(said) else [3, said[place]]
+
+    base = scripted_decoder(target, script, depth=3, top_k=2)
+    drafter = ScriptedDrafter(script, hidden_layers=layers)
+    run = Run(
+        replace(base, drafter=drafter, verifier=verifier),
+        [prompt],
+        GREEDY_SAMPLING,
+        9,
+        0,
+        (),
+    )
+    for _ in run.steps():
+        pass
+    assert isinstance(run.draft, ScriptedSession)
+    assert run.requests[0].new_tokens == said[3:]
+    with torch.inference_mode():
+        states = module(
+            torch.tensor([said]), output_hidden_states=True, use_cache=False
+        ).hidden_states
+    first = len(prompt) - 1
+    accepted = [0, *(record.num_accepted for record in run.requests[0].records)]
+    assert max(accepted) > 1
+    for num_accepted, hidden in zip(accepted, run.draft.hidden, strict=True):
+        rows = slice(first, first + 1 + num_accepted)
+        expected = torch.stack([states[layer][0, rows] for layer in layers], dim=1)
+        torch.testing.assert_close(hidden, expected, atol=1e-4, rtol=1e-4)
+        first += num_accepted + 1
+
+
+def test_an_autoregressive_decoder_asks_no_drafter() -> None:
+    def script(ask: Ask) -> list[int]:
+        raise AssertionError("asked")
+
+    plain = scripted_decoder(greedy_table(SAID, VOCAB_SIZE), script).autoregressive()
+    assert list(plain.generate([[1]], max_new_tokens=5)[0].tokens) == continuation(
+        SAID, [1], 5
+    )
+    assert plain.autoregressive() == plain
+
+
+def test_agreement_is_scripted_as_said() -> None:
+    base = scripted_decoder(
+        greedy_table(SAID, VOCAB_SIZE), agreeing(SAID, {0: [2, 0, 1]})
+    )
+    steps = base.generate([[1]], max_new_tokens=30)[0].steps
+    assert [record.num_accepted for record in steps[:6]] == [2, 0, 1, 2, 0, 1]

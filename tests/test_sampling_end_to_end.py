@@ -1,0 +1,322 @@
+"""The law of sampled text, through the whole decoder: exactly, and by counting.
+
+A request's chance is replaced by one that tries every outcome, so that what is summed
+up here went through drafting, caches, verification, acceptance and commitment. The
+law it is held against comes from the table alone, without speculation.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+
+import pytest
+import torch
+from scipy import stats
+
+from tests.laws import (
+    Law,
+    Model,
+    Setting,
+    autoregressive_law,
+    constant_model,
+    distance,
+    outcomes,
+    random_model,
+)
+from tests.oracles import adapted, reference
+from tests.tiny import perturbed
+from treespec.acceptance import AbstractAcceptanceRule, ChainSpeculative, SampleAndMatch
+from treespec.controllers import Constant
+from treespec.decoder import Run, SpeculativeDecoder
+from treespec.drafters import DraftModel, PromptLookup
+from treespec.models.huggingface import HuggingFaceModel
+from treespec.models.table import TableModel
+from treespec.policies import AbstractDraftPolicy, Chain, SampledChain, TopKTree
+from treespec.sampling import AbstractChance, Sampling
+from treespec.types import GenerationResult, ProposalKind
+from treespec.verifiers import TreeAttention
+
+VOCAB_SIZE = 3
+PLAIN = Sampling(temperature=1.0)
+PROCESSED = Sampling(0.7, top_k=2, top_p=0.95, repetition_penalty=1.3)
+EXACT = 1e-9
+"""Tables speak float64; nothing on the way may round."""
+ROUNDED = 1e-7
+"""Retrieved candidates have float32 laws, so their outcomes' weights are rounded."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A policy and a rule that go together."""
+
+    policy: AbstractDraftPolicy
+    rule: AbstractAcceptanceRule
+
+
+PAIRS = [
+    pytest.param(Parts(SampledChain(), ChainSpeculative()), id="speculative-chain"),
+    pytest.param(Parts(TopKTree(2), SampleAndMatch()), id="matched-tree"),
+    pytest.param(Parts(Chain(), SampleAndMatch()), id="matched-chain"),
+]
+
+
+def table(model: Model) -> TableModel:
+    return TableModel(lambda text: model(text).tolist(), len(model((0,))))
+
+
+def decoder(
+    parts: Parts, target: Model, draft: Model | None, depth: int = 2
+) -> SpeculativeDecoder:
+    return SpeculativeDecoder(
+        target=table(target),
+        drafter=PromptLookup() if draft is None else DraftModel(table(draft)),
+        policy=parts.policy,
+        acceptance=parts.rule,
+        verifier=TreeAttention(),
+        controller=Constant(depth, 2, 6),
+        trace=True,
+    )
+
+
+VECTORS = constant_model(0.5, 0.3, 0.2, 0.0), constant_model(0.1, 0.2, 0.3, 0.4)
+TARGET, DRAFT = random_model(VOCAB_SIZE, seed=1), random_model(VOCAB_SIZE, seed=2)
+
+
+def play(
+    decoder: SpeculativeDecoder, prompt: list[int], count: int, sampling: Sampling
+) -> Callable[[AbstractChance], GenerationResult]:
+    """The experiment of decoding one prompt with a given chance."""
+
+    def experiment(chance: AbstractChance) -> GenerationResult:
+        run = Run(decoder, [prompt], sampling, count, 0, ())
+        run.requests[0].chance = chance
+        for _ in run.steps():
+            pass
+        return run.requests[0].result()
+
+    return experiment
+
+
+def text_law(
+    decoder: SpeculativeDecoder, prompt: list[int], count: int, sampling: Sampling
+) -> Law:
+    law: defaultdict[tuple[int, ...], float] = defaultdict(float)
+    for weight, result in outcomes(play(decoder, prompt, count, sampling)):
+        law[result.tokens] += weight
+    return law
+
+
+def target_text_law(
+    model: Model, prompt: tuple[int, ...], count: int, sampling: Sampling
+) -> Law:
+    setting = Setting(model, model, ProposalKind.DETERMINISTIC, (), sampling)
+    return autoregressive_law(setting, prompt, count)
+
+
+@pytest.mark.parametrize("sampling", [PLAIN, PROCESSED], ids=["plain", "processed"])
+@pytest.mark.parametrize("parts", PAIRS)
+def test_the_law_of_a_text_is_the_targets(parts: Parts, sampling: Sampling) -> None:
+    """Four tokens: a prefill, a round of depth 2, rounds that begin in its middle.
+
+    Public case 15: the first token was right and later ones followed a wrong law.
+    """
+    prompt = [0, 2, 1]
+    law = text_law(decoder(parts, TARGET, DRAFT), prompt, 4, sampling)
+    assert sum(law.values()) == pytest.approx(1, abs=EXACT)
+    expected = target_text_law(TARGET, tuple(prompt), 4, sampling)
+    assert distance(law, expected) < EXACT
+
+
+@pytest.mark.parametrize("parts", PAIRS)
+def test_copied_candidates_leave_the_law_alone(parts: Parts) -> None:
+    """Public case 19: retrieved tokens under sampling."""
+    prompt = [0, 1, 0, 2, 0, 1, 0]
+    law = text_law(decoder(parts, TARGET, None), prompt, 4, PLAIN)
+    assert distance(law, target_text_law(TARGET, tuple(prompt), 4, PLAIN)) < ROUNDED
+
+
+@pytest.mark.parametrize("parts", PAIRS)
+def test_a_draft_with_fewer_tokens_leaves_the_law_alone(parts: Parts) -> None:
+    """Public case 30: what only the target has stays reachable."""
+    small = random_model(VOCAB_SIZE - 1, seed=5)
+    law = text_law(decoder(parts, TARGET, small), [0, 2], 3, PLAIN)
+    assert distance(law, target_text_law(TARGET, (0, 2), 3, PLAIN)) < EXACT
+
+
+def shares(decoder: SpeculativeDecoder, sampling: Sampling, count: int) -> Counter[str]:
+    """Expected numbers of rounds, recovered ends, accepted and evaluated tokens."""
+    found: Counter[str] = Counter()
+    for weight, result in outcomes(play(decoder, [0, 2, 1], count, sampling)):
+        for record in result.steps:
+            found["rounds"] += weight  # type: ignore[assignment]
+            recovered = record.next_kind == "recovered"
+            found["recovered"] += weight * recovered  # type: ignore[assignment]
+        for node in result.traces:
+            is_evaluated = node.verdict in ("accepted", "rejected")
+            accepted = node.verdict == "accepted"
+            found["evaluated"] += weight * is_evaluated  # type: ignore[assignment]
+            found["accepted"] += weight * accepted  # type: ignore[assignment]
+    return found
+
+
+def test_a_fifth_of_the_rounds_end_with_a_recovered_token() -> None:
+    """Otherwise the residual, which is what goes wrong, would hardly be tried."""
+    for parts in (
+        Parts(SampledChain(), ChainSpeculative()),
+        Parts(TopKTree(2), SampleAndMatch()),
+    ):
+        for sampling in (PLAIN, PROCESSED):
+            found = shares(decoder(parts, TARGET, DRAFT), sampling, 4)
+            assert found["recovered"] >= 0.2 * found["rounds"]
+
+
+def test_drafted_tokens_are_accepted_as_often_as_the_laws_overlap() -> None:
+    """Public case 21: without the draft's law it is lossless, and accepts far less."""
+    target, draft = (
+        constant_model(0.5, 0.3, 0.2, 0.0),
+        constant_model(0.1, 0.2, 0.3, 0.4),
+    )
+    chain = decoder(Parts(SampledChain(), ChainSpeculative()), target, draft)
+    found = shares(chain, PLAIN, 3)
+    assert found["accepted"] / found["evaluated"] == pytest.approx(0.5, abs=1e-6)
+    matched = replace(chain, acceptance=SampleAndMatch())
+    found = shares(matched, PLAIN, 3)
+    assert found["accepted"] / found["evaluated"] == pytest.approx(0.17, abs=1e-6)
+
+
+# The same with the generators that users get
+
+
+@pytest.mark.parametrize("parts", PAIRS)
+def test_counted_texts_follow_the_targets_law(parts: Parts) -> None:
+    """Seeds that count up must not give correlated requests."""
+    count, sampling = 1200, Sampling(0.7, top_k=4, top_p=0.97, repetition_penalty=1.3)
+    target, draft = random_model(5, seed=1), random_model(5, seed=2)
+    sampler = replace(decoder(parts, target, draft), max_concurrent=200, trace=False)
+    results = sampler.generate([[0, 2, 1]] * count, sampling, 3, seed=11)
+    seen = Counter(result.tokens for result in results)
+    law = target_text_law(target, (0, 2, 1), 3, sampling)
+    assert all(law.get(text, 0) > 0 for text in seen)
+    cells = {text: count * prob for text, prob in law.items() if count * prob >= 5}
+    rest = count - sum(cells.values())
+    observed = [seen[text] for text in cells]
+    expected = list(cells.values())
+    if rest >= 5:
+        observed.append(count - sum(observed))
+        expected.append(rest)
+    total = sum(observed) / sum(expected)
+    assert stats.chisquare(observed, [e * total for e in expected]).pvalue > 1e-4
+    variation = sum(abs(seen[t] / count - p) for t, p in law.items()) / 2
+    assert variation < 2 * (len(law) / count) ** 0.5
+    recovered = sum(s.next_kind == "recovered" for r in results for s in r.steps)
+    assert recovered >= 0.2 * sum(len(r.steps) for r in results)
+
+
+def test_acceptances_of_one_request_are_independent() -> None:
+    """Public case 23: reseeding inside the loop made every uniform the same."""
+    target, draft = (
+        constant_model(0.5, 0.3, 0.2, 0.0),
+        constant_model(0.1, 0.2, 0.3, 0.4),
+    )
+    chain = decoder(Parts(SampledChain(), ChainSpeculative()), target, draft, depth=1)
+    sampler = replace(chain, max_concurrent=64, trace=False)
+    results = sampler.generate([[0]] * 100, PLAIN, 50, seed=3)
+    pairs = [
+        (before.num_accepted, after.num_accepted)
+        for result in results
+        for before, after in zip(result.steps, result.steps[1:-1], strict=False)
+    ]
+    assert len(pairs) > 3000
+    befores, afters = torch.tensor(pairs, dtype=torch.float64).unbind(dim=1)
+    assert abs(float(torch.corrcoef(torch.stack([befores, afters]))[0, 1])) < 0.05
+    assert float(befores.mean()) == pytest.approx(0.5, abs=0.04)
+
+
+# Draft equal to target: public case 17
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(TARGET, id="random"),
+        pytest.param(constant_model(0.0, 1.0, 0.0), id="one-hot"),
+    ],
+)
+def test_equal_laws_accept_everything_and_never_stop(model: Model) -> None:
+    """NaN residuals, an early end, a law that drifts."""
+    chain = decoder(Parts(SampledChain(), ChainSpeculative()), model, model)
+    for weight, result in outcomes(play(chain, [0, 2], 4, PLAIN)):
+        assert weight > 0
+        assert len(result.tokens) == 4
+        assert all(node.verdict == "accepted" for node in result.traces)
+    law = text_law(chain, [0, 2], 4, PLAIN)
+    assert distance(law, target_text_law(model, (0, 2), 4, PLAIN)) < EXACT
+
+
+def test_a_model_that_drafts_for_itself_is_always_accepted() -> None:
+    """Two forwards of one model differ by rounding; that must not show."""
+    same = adapted("llama", 1)
+    chain = SpeculativeDecoder(
+        same,
+        DraftModel(same),
+        SampledChain(),
+        ChainSpeculative(),
+        TreeAttention(),
+        Constant(4),
+    )
+    prompts = [[1, 5, 6], [3], [9, 9, 8, 7]]
+    for result in chain.generate(prompts, PLAIN, 40, seed=0):
+        assert len(result.tokens) == 40
+        for record in result.steps:
+            assert record.num_accepted == record.depth
+
+
+# Seeds: public case 23
+
+
+@cache
+def tiny_sampler() -> SpeculativeDecoder:
+    noisy = perturbed(reference("llama", 1), noise=0.2, seed=3)
+    return SpeculativeDecoder(
+        adapted("llama", 1),
+        DraftModel(HuggingFaceModel(noisy)),
+        SampledChain(),
+        ChainSpeculative(),
+        TreeAttention(),
+        Constant(3),
+    )
+
+
+def test_a_seed_says_what_a_text_becomes() -> None:
+    """``if seed:`` took 0 for no seed at all."""
+
+    def text(seed: int | None) -> tuple[int, ...]:
+        return tiny_sampler().generate([[1, 5]], PLAIN, 12, seed=seed)[0].tokens
+
+    assert text(0) == text(0)
+    assert text(7) == text(7)
+    assert len({text(0), text(1), text(2)}) >= 2
+    # One chance in 32**12 or so that this fails for nothing.
+    assert len({text(None), text(None), text(0)}) == 3
+
+
+def test_global_randomness_is_neither_used_nor_moved() -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    first = tiny_sampler().generate([[1, 5]], PLAIN, 12)[0].tokens
+    assert torch.equal(before, torch.get_rng_state())
+    torch.manual_seed(6)
+    assert tiny_sampler().generate([[1, 5]], PLAIN, 12)[0].tokens == first
+
+
+def test_a_tree_that_draws_nothing_yields_the_autoregressive_text() -> None:
+    """Sample-and-match draws once per committed token, with or without a draft."""
+    matched = replace(tiny_sampler(), policy=TopKTree(2), acceptance=SampleAndMatch())
+    penalised = Sampling(0.9, repetition_penalty=1.5)
+    for sampling in (PLAIN, penalised):
+        prompts = [[1, 5], [3], [20, 21, 22]]
+        speculative = matched.generate(prompts, sampling, 20)
+        plain = matched.autoregressive().generate(prompts, sampling, 20)
+        assert [r.tokens for r in speculative] == [r.tokens for r in plain]
+        assert any(r.num_accepted for result in speculative for r in result.steps)
