@@ -1,6 +1,6 @@
-"""Time treespec against transformers, side by side in one process.
+r"""Time treespec against transformers, side by side in one process.
 
-    python benchmarks/against_transformers.py --target DIR --draft DIR \\
+    python benchmarks/against_transformers.py --target DIR --draft DIR \
         --prompts humaneval.jsonl
 
 Prints, for greedy decoding at batch 1 with raw completions:
