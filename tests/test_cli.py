@@ -150,7 +150,7 @@ def test_a_prompt_draws_from_its_own_seed_whatever_its_neighbours(
         (
             "policy=custom policy._target_=treespec.acceptance.Greedy",
             "policy._target_: treespec.acceptance.Greedy makes a Greedy, but policy "
-            "needs a AbstractDraftPolicy",
+            "must be of type AbstractDraftPolicy",
         ),
         ("dataset.path=/no/such.jsonl", "dataset.path: /no/such.jsonl does not exist"),
         ("pair.target.path=/no/such", "pair.target.path: '/no/such' does not exist"),
@@ -164,6 +164,11 @@ def test_a_prompt_draws_from_its_own_seed_whatever_its_neighbours(
         ("wandb.mode=sometimes", "wandb.mode must be one of"),
         ("wandb.mood=offline", "unknown key wandb.mood. Did you mean wandb.mode?"),
         ("-m policy=chain,foo", "unknown policy=foo"),
+        (
+            "hydra.searchpath=[file:///no/such]",
+            "hydra.searchpath: path=/no/such is not",
+        ),
+        ("--config-path=no_such", "Primary config directory not found. Check that"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(command, tmp_path, arguments, says):

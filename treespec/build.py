@@ -140,7 +140,7 @@ class _Builder:
         if not isinstance(part, base):
             raise TreespecError(
                 f"{key}._target_: {config['_target_']} makes a {type(part).__name__}, "
-                f"but {key} needs a {base.__name__}; subclass it, see "
+                f"but {key} must be of type {base.__name__}; subclass it, see "
                 f"{base.__module__}"
             )
         return part
@@ -157,7 +157,7 @@ class _Builder:
         if not isinstance(part, AbstractDrafter):
             raise TreespecError(
                 f"drafter._target_: {config['_target_']} makes a "
-                f"{type(part).__name__}, but drafter needs an AbstractDrafter"
+                f"{type(part).__name__}, but drafter must be of type AbstractDrafter"
             )
         return part
 

@@ -10,8 +10,11 @@ import difflib
 import os
 import sys
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
+from warnings import catch_warnings, filterwarnings
 
 import hydra
 from hydra.conf import HydraConf
@@ -26,6 +29,11 @@ from treespec.errors import TreespecError
 
 OK, FAILED, BAD_INPUT, NOT_LOSSLESS, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes."""
+
+# On 1.3 no version_base means the ways of 1.1, and a store replaces without a word.
+_IS_1_3 = version("hydra-core").startswith("1.3")
+_VERSION_BASE: dict[str, Any] = {"version_base": "1.3"} if _IS_1_3 else {}
+_REPLACE: dict[str, Any] = {} if _IS_1_3 else {"replace": True}
 
 _HELP = """\
 treespec decodes prompts with and without tree speculation and compares the two.
@@ -88,9 +96,14 @@ def _run_hydra() -> int:
 
     folder = _config_folder()
     try:
-        hydra.main(version_base="1.3", config_path=str(folder), config_name="config")(
-            task
-        )()
+        with catch_warnings():
+            filterwarnings("error", message=r"provider=hydra\.searchpath")
+            hydra.main(config_path=str(folder), config_name="config", **_VERSION_BASE)(
+                task
+            )()
+    except UserWarning as warning:
+        _say(f"error: hydra.searchpath: {str(warning).rpartition(', ')[2]}")
+        return BAD_INPUT
     except KeyboardInterrupt:
         _say("interrupted: prompts that were finished are in the run's folder")
         return INTERRUPTED
@@ -118,7 +131,7 @@ def explain(error: Exception) -> str:
         return _explain_unknown_key(first.split("'")[1], cause)
     if isinstance(cause, OmegaConfBaseException):
         return f"{first}: {str(cause).splitlines()[0]}"
-    return first
+    return ". ".join(line.strip() for line in (first, *lines[1:2]))
 
 
 def _explain_missing(error: MissingConfigException) -> str:
@@ -244,12 +257,12 @@ def _prepare(scratch: str) -> None:
     ]
     store = ConfigStore.instance()
     # In the store and not in conf/, so that it also holds for a run's config.yaml.
-    store.store(group="hydra", name="config", node=settings, provider="treespec")
+    store.store(group="hydra", name="config", node=settings, **_REPLACE)
     store.store(
         group="hydra/help",
         name="treespec",
         node={"app_name": "treespec", "header": "", "footer": "", "template": _HELP},
-        provider="treespec",
+        **_REPLACE,
     )
 
 
