@@ -127,7 +127,7 @@ def test_a_neighbour_that_ends_early_changes_nothing() -> None:
 @pytest.mark.parametrize("max_concurrent", [1, 2, 3, 8])
 def test_prompts_that_wait_become_the_same_text(max_concurrent: int) -> None:
     next_token = mixing(13)
-    prompts = [[row] * (1 + row % 3) for row in range(7)]
+    prompts = [[row] * (150 if row == 0 else 1 + row % 3) for row in range(7)]
     plan = {row: [row % (DEPTH + 1)] for row in range(7)}
     base = scripted_decoder(
         greedy_table(next_token, 13), agreeing(next_token, plan), depth=DEPTH
