@@ -1,6 +1,6 @@
-"""Time treespec against transformers, side by side in one process.
+r"""Time treespec against transformers, side by side in one process.
 
-    python benchmarks/against_transformers.py --target DIR --draft DIR \\
+    python benchmarks/against_transformers.py --target DIR --draft DIR \
         --prompts humaneval.jsonl
 
 Prints, for greedy decoding at batch 1 with raw completions:
@@ -253,8 +253,8 @@ def report_memory(bench: Bench, prompt: list[int], num_tokens: int) -> None:
     print("\n## Memory")
     print(
         f"weights {weights / 1e6:.0f} MB + caches {caches / 1e6:.0f} MB; peak of the "
-        f"process while decoding, less what it used before loading: {peak / 1e6:.0f} MB "
-        f"({100 * (peak / (weights + caches) - 1):+.1f}%)"
+        "process while decoding, less what it used before loading: "
+        f"{peak / 1e6:.0f} MB ({100 * (peak / (weights + caches) - 1):+.1f}%)"
     )
 
 
@@ -288,7 +288,8 @@ def main() -> None:
         f"CPU capability {torch.backends.cpu.get_cpu_capability()}"
     )
     bench = Bench(args)
-    rows = [json.loads(line) for line in Path(args.prompts).open()]
+    lines = Path(args.prompts).read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
     texts = [row["turns"][0] for row in rows]
     prompts = [bench.tokenizer.encode(t) for t in texts[: args.num_prompts]]
     plain = {

@@ -220,10 +220,15 @@ def draw(probs: Tensor, generator: torch.Generator) -> Tensor:
     Returns:
         Token ids.  # [...] int64
     """
-    uniforms = _uniforms(probs.shape, generator).to(probs.device)
-    smallest = torch.finfo(uniforms.dtype).tiny  # log(0) would stop every clock
-    clocks = uniforms.clamp_(min=smallest).log_().neg_()
+    clocks = exponential_clocks(probs.shape, generator).to(probs.device)
     return (probs / clocks).argmax(dim=-1)
+
+
+def exponential_clocks(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    """Return the times at which the tokens of a ``draw`` would ring at rate 1."""
+    uniforms = _uniforms(shape, generator)
+    smallest = torch.finfo(uniforms.dtype).tiny  # log(0) would stop every clock
+    return uniforms.clamp_(min=smallest).log_().neg_()
 
 
 def _uniforms(shape: Sequence[int], generator: torch.Generator) -> Tensor:

@@ -186,18 +186,18 @@ def test_other_kinds_of_attention_equal_generate(config: PreTrainedConfig) -> No
 def test_a_cache_without_rollback_is_refused_at_once(config: PreTrainedConfig) -> None:
     """Public case 09: a recurrent state silently took in every drafted token."""
     module = made(config)
-    with pytest.raises(TreespecError, match="cannot be a slot pool") as caught:
+    with pytest.raises(TreespecError, match="cannot be a pool of slots") as caught:
         HuggingFaceModel(module)
     message = str(caught.value)
     assert "\n" not in message
-    assert "choose a model" in message
+    assert "treespec decodes with" in message
 
 
 def test_unknown_kinds_of_layers_are_refused_by_name() -> None:
-    config = tiny_config("gemma3")
-    config.layer_types = ["chunked_attention"] * 4
+    module = tiny_model("gemma3", 1)
+    module.config.layer_types = ["chunked_attention"] * 4
     with pytest.raises(TreespecError, match="chunked_attention"):
-        layer_windows(config)
+        HuggingFaceModel(module)
 
 
 def test_each_layer_has_its_own_window() -> None:

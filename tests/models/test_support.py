@@ -25,6 +25,7 @@ def test_other_plain_decoders_are_accepted_too(name: str) -> None:
     ("config", "reason"),
     [
         (transformers.Mamba2Config(), "recurrent state|linear_attention"),
+        (transformers.RwkvConfig(), "recurrent state"),
         (transformers.JambaConfig(), "mamba|linear_attention"),
         (transformers.Qwen3NextConfig(), "linear_attention"),
         (transformers.Llama4TextConfig(), "chunked_attention"),

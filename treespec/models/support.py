@@ -12,7 +12,10 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from treespec.errors import TreespecError
 
-_LAYER_KINDS = frozenset({"full_attention", "sliding_attention"})
+FULL, SLIDING = "full_attention", "sliding_attention"
+"""The kinds of layers that fit, as configurations name them."""
+
+_LAYER_KINDS = frozenset({FULL, SLIDING})
 _PARTS_OF_A_LAYER = frozenset({"attn_config", "ffn_config"})
 _SUPPORTED = (
     "treespec decodes with text-only decoders whose every layer is full or "

@@ -1,0 +1,427 @@
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.models.folder import save_folder
+from tests.tiny import TOKENS, tiny_model
+
+ROOT = Path(__file__).parents[1]
+EXPERIMENTS = sorted(path.stem for path in (ROOT / "conf/experiment").glob("*.yaml"))
+
+POLICY = """
+from dataclasses import dataclass
+import torch
+from treespec.policies import AbstractDraftPolicy
+from treespec.policies.base import as_layer
+from treespec.types import ProposalKind
+
+@dataclass(frozen=True)
+class Wide(AbstractDraftPolicy):
+    x: int
+    proposal = ProposalKind.DETERMINISTIC
+    max_children = None
+
+    def grow(self, growth):
+        children = growth.draft.top(self.x)
+        keep = torch.arange(min(children.size, growth.room))
+        return as_layer(growth, children.select(keep))
+"""
+BOOM = POLICY.replace("class Wide", "class Boom").replace(
+    "        children =",
+    '        raise RuntimeError("out of memory, say")\n        children =',
+)
+
+
+def test_the_default_parts_leave_a_complete_run_folder_and_a_table(command, read_runs):
+    ended = command("wandb.mode=offline")
+    assert (ended.code, ended.errors) == (0, [])
+    assert "Speed-up" in ended.out
+    assert "All 3 texts are token for token" in ended.out
+    (run,) = read_runs()
+    names = {path.name for path in run.folder.iterdir()}
+    assert names == {
+        "config.yaml", "env.json", "prompts.jsonl", "steps.parquet", "summary.json",
+        "status.json", "DONE", "wandb",
+    }  # fmt: skip
+    assert run.summary["lossless"] == {
+        "checked": 3, "identical": 3, "ties": 0, "violations": 0,
+    }  # fmt: skip
+    assert run.summary["peak_memory_bytes"] is None
+    assert run.environment["models"]["target"]["dtype"] == "float32"
+    assert set(run.environment["models"]["target"]["sha256"]) == {"model.safetensors"}
+    assert run.environment["packages"]["torch"]
+
+
+def test_the_same_run_again_is_skipped_and_shows_its_table(command, read_runs):
+    assert command().code == 0
+    (first,) = read_runs()
+    again = command()
+    assert again.code == 0
+    assert "finished before" in again.out
+    assert "Speed-up" in again.out
+    (second,) = read_runs()
+    assert second.status == first.status
+    assert command("force=true").code == 0
+    (third,) = read_runs()
+    assert third.status["started_at"] >= first.status["started_at"]
+    assert third.outcomes != first.outcomes  # timings
+
+
+def test_what_does_not_change_the_result_does_not_change_the_key(command):
+    command()
+    assert "finished before" in command("sink=terminal", "wandb.project=other").out
+    assert "finished before" not in command("seed=1").out
+
+
+def test_traced_nodes_are_written_when_asked_for(command, read_runs):
+    command("trace=nodes")
+    (run,) = read_runs()
+    assert any(outcome.speculative.traces for outcome in run.outcomes)
+
+
+def test_a_draft_model_drafts(command, read_runs, tiny_files):
+    ended = command(
+        "drafter=draft_model", f"pair.draft.path={tiny_files.draft}", "policy=chain"
+    )
+    assert ended.code == 0
+    (run,) = read_runs()
+    assert run.summary["mean_acceptance_length"] > 1.2
+    assert set(run.environment["models"]) == {"target", "draft"}
+
+
+def test_several_prompts_at_once_give_the_texts_of_one_at_a_time(command, read_runs):
+    for count in (1, 3):
+        command(
+            f"max_concurrent={count}", f"output_root=at_{count}",
+            "acceptance=sample_and_match", "sampling=temperature",
+        )  # fmt: skip
+    (one,), (three,) = read_runs("at_1"), read_runs("at_3")
+    assert [o.speculative.tokens for o in one.outcomes] == [
+        o.speculative.tokens for o in three.outcomes
+    ]
+
+
+def test_a_prompt_draws_from_its_own_seed_whatever_its_neighbours(
+    command, read_runs, tiny_files, tmp_path
+):
+    lines = tiny_files.prompts.read_text().splitlines()
+    fewer = tmp_path / "fewer.jsonl"
+    fewer.write_text("\n".join([lines[2], lines[0]]))
+    sampled = ["acceptance=sample_and_match", "sampling=temperature"]
+    command(*sampled, "output_root=all")
+    command(*sampled, "output_root=few", f"dataset.path={fewer}")
+    (everything,), (few,) = read_runs("all"), read_runs("few")
+    texts = {o.id: o.speculative.tokens for o in everything.outcomes}
+    assert [o.speculative.tokens for o in few.outcomes] == [
+        texts["plain"],
+        texts["copy"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("policy=foo", "unknown policy=foo. Available: chain, custom"),
+        ("experiment=foo", "unknown experiment=foo. Available: article_gamma"),
+        ("policy.topk=3", "unknown key policy.topk. Did you mean policy.top_k?"),
+        ("+policy.topk=3", "unknown key 'policy.topk'. Did you mean 'policy.top_k'?"),
+        ("sede=1", "unknown key sede. Did you mean seed?"),
+        ("+sede=1", "unknown key 'sede'. Did you mean 'seed'?"),
+        ("max_new_tokens=abc", "max_new_tokens must be an integer >= 1, got 'abc'"),
+        ("max_new_tokens=0", "max_new_tokens must be an integer >= 1, got 0"),
+        ("num_prompts=-3", "num_prompts must be an integer >= 1"),
+        ("max_concurrent=1.5", "max_concurrent must be an integer >= 1, got 1.5"),
+        ("seed=${nowhere}", "seed: Interpolation key 'nowhere' not found"),
+        ("a=[", "cannot read 'a=['"),
+        ("trace=all", "trace must be steps, nodes or null, got 'all'"),
+        ("force=maybe", "force must be true or false"),
+        ("stop=END", "stop must be a list of texts"),
+        ("controller.max_depth=-1", "controller: max_depth must be an integer >= 0"),
+        ("policy.top_k=x", "policy.top_k must be an integer >= 1, got 'x'"),
+        ("policy=custom", "policy._target_ is missing"),
+        ("policy=custom policy._target_=no.Such", "cannot import no.Such"),
+        (
+            "policy=custom policy._target_=treespec.acceptance.Greedy",
+            "policy._target_: treespec.acceptance.Greedy makes a Greedy, but policy "
+            "needs a AbstractDraftPolicy",
+        ),
+        ("dataset.path=/no/such.jsonl", "dataset.path: /no/such.jsonl does not exist"),
+        ("pair.target.path=/no/such", "pair.target.path: '/no/such' does not exist"),
+        ("pair.target.hub_id=a/b", "give exactly one of path, hub_id and wheel"),
+        ("pair.target.device=cuda:7", "pair.target.device: 'cuda:7' was asked for"),
+        ("pair.target.dtype=int3", "pair.target.dtype: must be one of auto"),
+        ("pair.target.trust_remote_code=3", "trust_remote_code must be true or false"),
+        ("drafter=draft_model", "drafter needs pair.draft"),
+        ("acceptance=chain_speculative", "ChainSpeculative is lossless for"),
+        ("sampling=temperature", "Greedy is right at temperature 0 only"),
+        ("wandb.mode=sometimes", "wandb.mode must be one of"),
+        ("wandb.mood=offline", "unknown key wandb.mood. Did you mean wandb.mode?"),
+        ("-m policy=chain,foo", "unknown policy=foo"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(command, tmp_path, arguments, says):
+    ended = command(*arguments.split())
+    assert ended.code == 2
+    assert len(ended.err.strip().splitlines()) == 1
+    assert ended.errors
+    assert says in ended.errors[0]
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_wandb_online_without_a_key_is_refused_before_any_model_is_read(
+    command, monkeypatch, tmp_path
+):
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    ended = command("wandb.mode=online", "pair.target.path=/no/such")
+    assert ended.code == 2
+    assert "needs an API key" in ended.errors[0]
+
+
+def test_a_prompt_that_leaves_no_room_for_an_answer_is_named(command, tmp_path):
+    """The chat template counts: 250 letters fit into 256 positions, with it not."""
+    prompts = tmp_path / "long.jsonl"
+    row = {"id": "novel", "category": "x", "turns": ["a" * 250]}
+    prompts.write_text(json.dumps(row))
+    ended = command(f"dataset.path={prompts}")
+    assert ended.code == 2
+    assert "'novel'" in ended.errors[0]
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_a_draft_model_with_another_vocabulary_is_refused(command, tmp_path):
+    tokens = [*TOKENS[:4], *reversed(TOKENS[4:])]
+    draft = save_folder(tmp_path / "draft", tiny_model("llama", seed=3), tokens)
+    ended = command("drafter=draft_model", f"pair.draft.path={draft}")
+    assert ended.code == 2
+    assert "vocabulary is not the target's" in ended.errors[0]
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_a_class_of_the_user_plugs_in_from_the_command_line(
+    command, read_runs, tmp_path
+):
+    (tmp_path / "my_policies.py").write_text(POLICY)
+    ended = command("policy=custom", "policy._target_=my_policies.Wide", "+policy.x=3")
+    assert ended.errors == []
+    (run,) = read_runs()
+    assert run.config["policy"] == {"_target_": "my_policies.Wide", "x": 3}
+    assert run.summary["lossless"]["identical"] == 3
+
+
+def test_a_class_of_the_user_plugs_in_from_a_folder_of_configurations(
+    command, read_runs, tmp_path
+):
+    (tmp_path / "found_policies.py").write_text(POLICY)
+    own = tmp_path / "my_conf" / "policy"
+    own.mkdir(parents=True)
+    (own / "wide.yaml").write_text("_target_: found_policies.Wide\nx: 2\n")
+    ended = command(f"hydra.searchpath=[file://{own.parent}]", "policy=wide")
+    assert ended.errors == []
+    (run,) = read_runs()
+    assert run.config["policy"]["x"] == 2
+
+
+def test_a_drafter_of_the_user_gets_the_draft_model(
+    command, read_runs, tmp_path, tiny_files
+):
+    (tmp_path / "my_drafters.py").write_text(
+        "from treespec.drafters import DraftModel\n"
+        "def drafter(net):\n"
+        "    return DraftModel(net)\n"
+    )
+    ended = command(
+        "drafter=custom",
+        "drafter._target_=my_drafters.drafter",
+        "+drafter.net=pair.draft",
+        f"pair.draft.path={tiny_files.draft}",
+    )
+    assert ended.errors == []
+    (run,) = read_runs()
+    assert run.summary["mean_acceptance_length"] > 1.2
+
+
+def test_one_failing_job_does_not_take_the_sweep_with_it(command, tmp_path):
+    """A sweep used to lose finished work and show only the first traceback."""
+    (tmp_path / "my_boom.py").write_text(BOOM)
+    for name, target in (("boom", "my_boom.Boom"),):
+        own = tmp_path / "my_conf" / "policy"
+        own.mkdir(parents=True)
+        (own / f"{name}.yaml").write_text(f"_target_: {target}\nx: 1\n")
+    ended = command(
+        f"hydra.searchpath=[file://{tmp_path}/my_conf]",
+        "-m",
+        "policy=chain,boom,top_k_tree",
+    )
+    assert ended.code == 1
+    assert "3 jobs: 2 ok, 1 failed" in ended.out
+    assert re.search(
+        r"\[1\] failed policy=boom: RuntimeError: out of memory", ended.out
+    )
+    runs = sorted((tmp_path / "outputs/default").iterdir())
+    states = [json.loads((run / "status.json").read_text()) for run in runs]
+    assert sorted(state["status"] for state in states) == ["done", "done", "failed"]
+    (failed,) = (state for state in states if state["status"] == "failed")
+    assert "my_boom.py" in failed["traceback"]
+    rerun = command("-m", "policy=chain,top_k_tree")
+    assert rerun.code == 0
+    assert rerun.out.count("finished before:") == 2
+
+
+def test_every_job_of_a_sweep_has_its_own_wandb_run(command, read_runs, monkeypatch):
+    """``WANDB_RUN_ID``, or a run left open, used to merge the jobs of a sweep."""
+    monkeypatch.setenv("WANDB_RUN_ID", "the-same-for-all")
+    ended = command("wandb.mode=offline", "-m", "controller.max_depth=1,2,3")
+    assert ended.code == 0
+    monkeypatch.delenv("WANDB_RUN_ID")
+    for run in read_runs():
+        (folder,) = (run.folder / "wandb").glob("offline-run-*")
+        assert folder.name.endswith(run.folder.name)
+        shown = subprocess.run(
+            [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(folder)],
+            check=True, capture_output=True, text=True,
+        ).stdout  # fmt: skip
+        records = [json.loads(line) for line in shown.splitlines()]
+        text = json.dumps([r for r in records if r["type"] == "run"])
+        assert run.folder.name in text
+        depth = run.config["controller"]["max_depth"]
+        assert re.search(rf"max_depth[^0-9]+{depth}\b", text)
+        lengths = [r for r in records if r["type"] == "history"]
+        assert len(lengths) == 3
+
+
+def test_ctrl_c_keeps_what_was_finished(command, tmp_path, monkeypatch):
+    (tmp_path / "my_interrupt.py").write_text(
+        POLICY.replace(
+            "        children =",
+            "        if len(growth.committed) > 60: raise KeyboardInterrupt\n"
+            "        children =",
+        )
+    )
+    ended = command(
+        "policy=custom", "policy._target_=my_interrupt.Wide", "+policy.x=2",
+        "warmup=false", "max_new_tokens=30",
+    )  # fmt: skip
+    assert ended.code == 130
+    (folder,) = (tmp_path / "outputs/default").iterdir()
+    status = json.loads((folder / "status.json").read_text())
+    assert status["status"] == "interrupted"
+    assert not (folder / "DONE").exists()
+    lines = (folder / "prompts.jsonl").read_text().splitlines()
+    assert len(lines) == status["num_prompts"]
+
+
+def test_a_run_is_repeated_from_its_saved_configuration_alone(
+    command, read_runs, tmp_path, monkeypatch, tiny_files
+):
+    monkeypatch.chdir(tiny_files.prompts.parent)  # relative paths must not matter
+    command(
+        "dataset.path=prompts.jsonl", "acceptance=sample_and_match",
+        "sampling=temperature", f"output_root={tmp_path}/first",
+    )  # fmt: skip
+    (first,) = read_runs("first")
+    monkeypatch.chdir(tmp_path)
+    ended = command(
+        f"--config-path={first.folder.relative_to(tmp_path)}",
+        "output_root=second",
+        tiny=False,
+    )
+    assert ended.errors == []
+    (second,) = read_runs("second")
+    assert second.folder.name == first.folder.name
+    assert second.config["seed"] == 0
+    for one, other in zip(first.outcomes, second.outcomes, strict=True):
+        assert one.speculative.tokens == other.speculative.tokens
+        assert one.baseline.tokens == other.baseline.tokens
+    assert not (tmp_path / ".hydra").exists()
+
+
+def test_a_models_own_sampling_defaults_are_not_inherited_but_its_ends_are(
+    command, read_runs, tmp_path
+):
+    """Baseline and speculation used to differ by what generation_config.json says."""
+    model = tiny_model("llama", seed=1)
+    model.generation_config.update(
+        do_sample=True, repetition_penalty=1.3, temperature=0.7, top_k=5,
+        eos_token_id=[3, 4],
+    )  # fmt: skip
+    folder = save_folder(tmp_path / "model", model)
+    assert command(f"pair.target.path={folder}").code == 0
+    (run,) = read_runs()
+    assert run.environment["decoding"] == {
+        "sampling": {
+            "temperature": 0.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0,
+            "processors": [],
+        },
+        "eos_ids": [3, 4],
+    }  # fmt: skip
+    assert run.summary["lossless"]["identical"] == 3
+
+
+def test_a_repetition_penalty_holds_for_both_sides(command, read_runs):
+    assert command("sampling.repetition_penalty=1.3").code == 0
+    (run,) = read_runs()
+    assert run.environment["decoding"]["sampling"]["repetition_penalty"] == 1.3
+    assert run.summary["lossless"]["identical"] == 3
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_experiment_composes(command, experiment):
+    ended = command(f"experiment={experiment}", "--cfg", "job", tiny=False)
+    assert ended.code == 0
+    assert "_target_" in ended.out
+
+
+def test_every_key_of_the_configuration_has_a_comment():
+    for path in sorted((ROOT / "conf").rglob("*.yaml")):
+        lines = path.read_text().splitlines()
+        assert lines[0].startswith("#"), path
+        for before, line in zip(lines, lines[1:], strict=False):
+            key = re.match(r"\s*([A-Za-z][\w.]*):", line)
+            structure = {"defaults", "hydra", "sweeper", "params"}
+            if key and key[1] not in structure and "override /" not in line:
+                in_table = path.parent.name == "experiment" and line.endswith(":")
+                assert before.lstrip().startswith("#") or in_table, f"{path}: {line}"
+
+
+def test_help_says_how_to_choose_parts(command, capfd):
+    with pytest.raises(SystemExit) as left:
+        command("--help", tiny=False)
+    assert left.value.code == 0
+    shown = capfd.readouterr().out
+    assert "treespec policy=chain" in shown
+    assert "chain, custom, sampled_chain, top_k_tree" in shown
+
+
+def test_the_wheel_lists_every_package():
+    setup = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    folders = {path.parent for path in (ROOT / "treespec").rglob("*.py")}
+    names = {".".join(folder.relative_to(ROOT).parts) for folder in folders}
+    assert set(setup["packages"]) == names | {"treespec.conf"}
+
+
+@pytest.mark.parametrize("arguments", [["-m", "treespec"]])
+def test_the_command_runs_from_any_folder(tmp_path, arguments):
+    ended = subprocess.run(
+        [sys.executable, *arguments, "max_new_tokens=abc"],
+        cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)},
+        check=False,
+    )  # fmt: skip
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("error: max_new_tokens must be an integer")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_saved_configurations_have_no_missing_keys(command, read_runs):
+    command()
+    (run,) = read_runs()
+    saved = yaml.safe_load((run.folder / "config.yaml").read_text())
+    assert saved == run.config
+    assert "hydra" not in saved

@@ -1,0 +1,5 @@
+"""``python -m treespec`` is ``treespec``."""
+
+from treespec.cli import main
+
+main()

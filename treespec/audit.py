@@ -1,0 +1,279 @@
+"""Is a speculative text what the target would have written? And if not, how close?
+
+Kernels round differently for different numbers of rows, so where the target's two best
+tokens are nearly equal, decoding one token at a time and verifying a tree may choose
+differently, and both are right. Every divergence is therefore measured: the target
+reads the text again, once a token at a time and once as one row of many nodes. The
+largest difference of the two in the neighbourhood is the numerical *noise*; a token
+that is behind the best one by at most twice that (each of the two compared scores may
+be off by it) is a *tie*. Anything else is a *violation*.
+
+Sampled texts can be compared as well if the rule draws exactly once per committed token
+and nothing else draws: then both texts come from the same draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from treespec.acceptance import AbstractAcceptanceRule, SampleAndMatch
+from treespec.metrics import Divergence, Verdict
+from treespec.models.base import AbstractLanguageModel
+from treespec.models.session import Feed, ModelSession
+from treespec.policies import AbstractDraftPolicy
+from treespec.sampling import Sampling, exponential_clocks
+from treespec.tree import Layer, TokenTree, root_tree
+from treespec.types import GenerationResult, ProposalKind
+
+WINDOW = 8
+"""Tokens before a divergence at which the noise is measured as well."""
+TOLERANCE = 2.0
+"""A token is tied with the best one up to this many times the noise."""
+_CHUNK = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the comparison of two texts came to.
+
+    Attributes:
+        verdict: ``identical``, ``tie``, ``violation`` or ``unchecked``.
+        divergence: Where the texts part, or where the violation is.
+    """
+
+    verdict: Verdict
+    divergence: Divergence | None = None
+
+
+def texts_must_agree(
+    acceptance: AbstractAcceptanceRule, policy: AbstractDraftPolicy, sampling: Sampling
+) -> bool:
+    """Return whether speculation must give the very text of plain decoding.
+
+    It must at temperature 0 with a lossless rule. Above, it must where the only draws
+    are one per committed token, the same for both: sample-and-match on a tree whose
+    drafting draws nothing. Other rules keep the law of the text, not the text.
+    """
+    if not acceptance.lossless:
+        return False
+    draws_alike = (
+        isinstance(acceptance, SampleAndMatch)
+        and policy.proposal is ProposalKind.DETERMINISTIC
+    )
+    return sampling.greedy or draws_alike
+
+
+def audit(
+    target: AbstractLanguageModel,
+    sampling: Sampling,
+    baseline: GenerationResult,
+    speculative: GenerationResult,
+) -> Finding:
+    """Compare a speculative text with the baseline's.
+
+    After a tie the two texts go their own ways; every later token of the speculative
+    one is then checked against the target by itself.
+
+    Args:
+        target: The model that both were decoded with.
+        sampling: How tokens were chosen.
+        baseline: The text of autoregressive decoding.
+        speculative: The text to judge, from the same prompt and seed.
+    """
+    if baseline.tokens == speculative.tokens:
+        return Finding("identical")
+    index = _first_difference(baseline.tokens, speculative.tokens)
+    judge = _Judge(target, sampling, speculative)
+    if index == min(len(baseline.tokens), len(speculative.tokens)):
+        # One text is the start of the other: an end was missed or invented.
+        return Finding("violation", Divergence(index, judge.top_margin(index), 0.0))
+    either = (baseline.tokens[index], speculative.tokens[index])
+    divergence = judge.measure(index, either)
+    if not _is_tie(divergence):
+        return Finding("violation", divergence)
+    for later in judge.suspects(index + 1):
+        found = judge.measure(later, (speculative.tokens[later],))
+        if not _is_tie(found):
+            return Finding("violation", found)
+    return Finding("tie", divergence)
+
+
+def _is_tie(divergence: Divergence) -> bool:
+    return divergence.margin <= TOLERANCE * divergence.noise
+
+
+def _first_difference(left: Sequence[int], right: Sequence[int]) -> int:
+    pairs = zip(left, right, strict=False)
+    return next(
+        (i for i, (a, b) in enumerate(pairs) if a != b), min(len(left), len(right))
+    )
+
+
+@dataclass(slots=True)
+class _Judge:
+    """The target, reading one text again.
+
+    Attributes:
+        target: The model.
+        sampling: How tokens were chosen.
+        result: The text.
+    """
+
+    target: AbstractLanguageModel
+    sampling: Sampling
+    result: GenerationResult
+    _draws: _Draws | None = None
+
+    def measure(self, index: int, tokens: Sequence[int]) -> Divergence:
+        """Return how far the worst of ``tokens`` is behind the best one at ``index``.
+
+        Args:
+            index: Place among the new tokens.
+            tokens: The tokens that were chosen there.
+        """
+        last = len(self.result.prompt_tokens) + index - 1
+        first = max(last - WINDOW, 0)
+        one_row = self._logits_one_row(first, last)
+        many_rows = self._logits_many_rows(first, last)
+        noise = float((one_row - many_rows).abs().max())
+        if not self.sampling.greedy:
+            noise /= self.sampling.temperature
+        margins = [
+            self._behind(self._scores(logits[-1], last, index), tokens)
+            for logits in (one_row, many_rows)
+        ]
+        return Divergence(index, min(margins), noise)
+
+    def top_margin(self, index: int) -> float:
+        """Return the difference of the two best scores at ``index``."""
+        last = len(self.result.prompt_tokens) + index - 1
+        scores = self._scores(self._logits_many_rows(last, last)[-1], last, index)
+        best = scores.topk(2).values
+        return _finite(float(best[0] - best[1]))
+
+    def suspects(self, start: int) -> list[int]:
+        """Return the places from ``start`` on whose token is not the best one."""
+        found = []
+        prompt, tokens = len(self.result.prompt_tokens), self.result.tokens
+        for index in range(start, len(tokens), _CHUNK):
+            stop = min(index + _CHUNK, len(tokens))
+            first, last = prompt + index - 1, prompt + stop - 2
+            rows = self._logits_many_rows(first, last)
+            for offset, logits in enumerate(rows):
+                scores = self._scores(logits, first + offset, index + offset)
+                if int(scores.argmax()) != tokens[index + offset]:
+                    found.append(index + offset)
+        return found
+
+    @property
+    def _text(self) -> list[int]:
+        return [*self.result.prompt_tokens, *self.result.tokens]
+
+    @torch.inference_mode()
+    def _logits_one_row(self, first: int, last: int) -> Tensor:
+        """Return logits after each token from ``first`` to ``last``, one by one."""
+        text = self._text[: last + 1]
+        session = ModelSession(self.target, len(text))
+        sequence = session.admit(text[: first + 1], len(text))
+        assert sequence is not None
+        rows = []
+        for place in range(first, last + 1):
+            if place > first:
+                sequence.tokens.append(text[place])
+            elif first > 0:
+                # The last token by itself, as a decoding step would read it.
+                sequence.tokens.pop()
+                session.run([Feed(sequence)])
+                sequence.tokens.append(text[first])
+            rows.append(session.run([Feed(sequence)])[0].logits[-1])
+        return torch.stack(rows).double()
+
+    @torch.inference_mode()
+    def _logits_many_rows(self, first: int, last: int) -> Tensor:
+        """Return logits after each token from ``first`` to ``last``, in one row."""
+        text = self._text[: last + 1]
+        session = ModelSession(self.target, len(text))
+        sequence = session.admit(text[:first], len(text))
+        assert sequence is not None
+        if first > 0:
+            session.run([Feed(sequence)])
+        sequence.tokens.append(text[first])
+        if first == last:
+            return session.run([Feed(sequence)])[0].logits.double()
+        tree = _chain(text[first : last + 1], self.target.device)
+        nodes = torch.arange(1, tree.size, device=self.target.device)
+        return session.run([Feed(sequence, tree, nodes)])[0].logits.double()
+
+    def _scores(self, logits: Tensor, last: int, index: int) -> Tensor:
+        """Return what the choice at ``index`` was the argmax of, [V] -> [V].
+
+        Args:
+            logits: Logits after the token at ``last``.
+            last: Place in the whole text.
+            index: Place among the new tokens.
+        """
+        root = torch.zeros(1, dtype=torch.int64, device=logits.device)
+        processed = self.sampling.apply_history(
+            logits[None], root, root - 1, self._text[: last + 1]
+        )[0]
+        if self.sampling.greedy:
+            return processed
+        return self.sampling.probs(processed).log() - self._log_clocks(
+            index, processed.shape[-1]
+        )
+
+    def _log_clocks(self, index: int, vocab_size: int) -> Tensor:
+        """Return the log of the exponential clocks that the text's draw had there."""
+        if self._draws is None or index < self._draws.index:
+            assert self.result.seed is not None
+            generator = torch.Generator(device=self.target.device)
+            self._draws = _Draws(generator.manual_seed(self.result.seed))
+        return self._draws.log_clocks(index, vocab_size)
+
+    @staticmethod
+    def _behind(scores: Tensor, tokens: Sequence[int]) -> float:
+        return _finite(float((scores.max() - scores[list(tokens)]).max()))
+
+
+@dataclass(slots=True)
+class _Draws:
+    """The draws of a request, made once more.
+
+    Attributes:
+        generator: Where they come from.
+        index: The last draw that was made; -1 before the first.
+    """
+
+    generator: torch.Generator
+    index: int = -1
+    _clocks: Tensor | None = None
+
+    def log_clocks(self, index: int, vocab_size: int) -> Tensor:
+        """Return the log of the clocks of a draw that is not before the last one."""
+        while self.index < index:
+            self._clocks = exponential_clocks((vocab_size,), self.generator)
+            self.index += 1
+        assert self._clocks is not None
+        return self._clocks.log()
+
+
+def _finite(value: float) -> float:
+    """Return a number that JSON can hold: a token that was filtered out is far off."""
+    return min(value, torch.finfo(torch.float32).max)
+
+
+def _chain(tokens: Sequence[int], device: torch.device) -> TokenTree:
+    """Return the tree whose one path is ``tokens``, the first being its root."""
+    tree = root_tree(tokens[0], ProposalKind.DETERMINISTIC, device)
+    size = len(tokens) - 1
+    layer = Layer(
+        parents=torch.arange(size, device=device),
+        tokens=torch.tensor(tokens[1:], device=device),
+        draft_logprobs=torch.zeros(size, device=device),
+        sources=torch.zeros(size, dtype=torch.int64, device=device),
+    )
+    return tree.extend(layer, torch.zeros(1, dtype=torch.int64, device=device))

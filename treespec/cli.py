@@ -1,0 +1,284 @@
+"""The ``treespec`` command: Hydra composes, ``build`` builds, ``runner`` runs.
+
+Hydra's own errors become one line that names the key. A job that fails does not take
+the others of a sweep with it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import hydra
+from hydra.conf import HydraConf
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from treespec.errors import TreespecError
+
+OK, FAILED, BAD_INPUT, NOT_LOSSLESS, INTERRUPTED = 0, 1, 2, 3, 130
+"""Exit codes."""
+
+_HELP = """\
+treespec decodes prompts with and without tree speculation and compares the two.
+
+  treespec                                        the main job, on a small real model
+  treespec policy=chain controller.max_depth=5    choose parts, change keys
+  treespec -m policy=chain,top_k_tree             a sweep
+  treespec experiment=qwen_chain5                 a named set of changes
+  treespec --cfg job                              show the configuration, run nothing
+  treespec --config-path RUN_FOLDER               repeat a run from its config.yaml
+
+Choose a part with group=option:
+
+$APP_CONFIG_GROUPS
+Change a key with key=value; conf/ explains each one:
+
+$CONFIG
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """How one job of a command ended.
+
+    Attributes:
+        number: Its place in the sweep.
+        overrides: What the user typed for it.
+        code: Its exit code.
+        message: Its result or its error in one line.
+    """
+
+    number: int
+    overrides: tuple[str, ...]
+    code: int
+    message: str
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    sys.exit(run_command())
+
+
+def run_command() -> int:
+    """Run the command in ``sys.argv`` and return its exit code."""
+    with TemporaryDirectory(prefix="treespec-") as scratch:
+        _prepare(scratch)
+        return _run_hydra()
+
+
+def _run_hydra() -> int:
+    ends: list[JobEnd] = []
+    process = os.getpid()
+
+    def task(config: DictConfig) -> None:
+        end = _run_job(config)
+        ends.append(end)
+        # A launcher that works in other processes learns of a failure only like this.
+        if end.code != OK and os.getpid() != process:
+            raise RuntimeError(end.message)
+
+    folder = _config_folder()
+    try:
+        hydra.main(version_base="1.3", config_path=str(folder), config_name="config")(
+            task
+        )()
+    except KeyboardInterrupt:
+        _say("interrupted: prompts that were finished are in the run's folder")
+        return INTERRUPTED
+    except (HydraException, OmegaConfBaseException) as error:
+        _say(f"error: {explain(error)}")
+        return BAD_INPUT
+    except RuntimeError as error:
+        _say(f"error: {' '.join(str(error).split())}")
+        return FAILED
+    if len(ends) > 1:
+        _show_sweep(ends)
+    return max((end.code for end in ends), default=OK)
+
+
+def explain(error: Exception) -> str:
+    """Return Hydra's or OmegaConf's error as one line with the way out."""
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        return _explain_missing(error)
+    if isinstance(error, OverrideParseException):
+        return f"cannot read {error.override!r}: write key=value, with quotes if needed"
+    cause = error.__cause__
+    lines = str(error).splitlines()
+    first = lines[0].rstrip(".") if lines else type(error).__name__
+    if first.startswith("Could not override"):
+        return _explain_unknown_key(first.split("'")[1], cause)
+    if isinstance(cause, OmegaConfBaseException):
+        return f"{first}: {str(cause).splitlines()[0]}"
+    return first
+
+
+def _explain_missing(error: MissingConfigException) -> str:
+    group, _, option = str(error.missing_cfg_file).rpartition("/")
+    if not error.options:
+        return f"there is no configuration {error.missing_cfg_file!r}"
+    options = sorted(error.options)
+    close = difflib.get_close_matches(option, options, n=1)
+    hint = f" Did you mean {group}={close[0]}?" if close else ""
+    return f"unknown {group}={option}.{hint} Available: {', '.join(options)}"
+
+
+def _explain_unknown_key(key: str, cause: BaseException | None) -> str:
+    node = getattr(cause, "parent_node", None)
+    names = [str(name) for name in node] if isinstance(node, DictConfig) else []
+    prefix = key.rpartition(".")[0]
+    known = [f"{prefix}.{name}" if prefix else name for name in names]
+    known = [n for n in known if n != "hydra" and not n.endswith("_target_")]
+    close = difflib.get_close_matches(key, known, n=1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    listed = f" Available: {', '.join(known)}." if known else ""
+    own = f" An argument of a class of yours takes a +: +{key}=VALUE" if prefix else ""
+    return f"unknown key {key}.{hint}{listed}{own}"
+
+
+def _run_job(config: DictConfig) -> JobEnd:
+    """Run one job; whatever it raises but an interrupt becomes its end."""
+    number, overrides = _identity()
+    if number is not None:
+        print(f"\n[{number}] {' '.join(overrides)}", flush=True)
+    code, message = _attempt(config)
+    if code != OK:
+        _say(f"error: {message}")
+    return JobEnd(number or 0, overrides, code, message)
+
+
+def _attempt(config: DictConfig) -> tuple[int, str]:
+    """Return the exit code and the message of one job."""
+    # Torch and transformers take seconds; a mistyped key should not wait for them.
+    from treespec.build import build_job  # noqa: PLC0415
+    from treespec.runner import LosslessViolationError, run  # noqa: PLC0415
+
+    job = None
+    try:
+        job = build_job(config, trusted=_typed_targets())
+        report = run(job)
+    except TreespecError as error:
+        return BAD_INPUT, str(error)
+    except LosslessViolationError as error:
+        assert job is not None
+        return NOT_LOSSLESS, f"{error}; see {job.folder}"
+    except Exception as error:  # one job must not take the others with it
+        reason = " ".join(str(error).split())
+        where = "" if job is None else f"; the traceback is in {job.folder}/status.json"
+        return FAILED, f"{type(error).__name__}: {reason}{where}"
+    word = "finished before" if report.skipped else "done"
+    return OK, f"{word}, speed-up {_times(report.summary['speedup'])}, {report.folder}"
+
+
+def _identity() -> tuple[int | None, tuple[str, ...]]:
+    """Return the job's number, ``None`` outside of a sweep, and its overrides."""
+    settings = HydraConfig.get()
+    overrides = tuple(_typed())
+    if settings.mode != RunMode.MULTIRUN:
+        return None, overrides
+    return int(settings.job.num), overrides
+
+
+def _typed() -> list[str]:
+    """Return the job's overrides as they were typed, interpolations included."""
+    overrides = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
+    assert isinstance(overrides, list)
+    return [str(override) for override in overrides]
+
+
+def _typed_targets() -> list[str]:
+    """Return the import paths that the user typed: typing one means trusting it."""
+    pairs = (text.partition("=") for text in _typed())
+    return [value for key, _, value in pairs if key.endswith("_target_")]
+
+
+def _show_sweep(ends: list[JobEnd]) -> None:
+    """Tell the jobs' ends, each by the overrides that not all of them share."""
+    num_failed = sum(end.code != OK for end in ends)
+    shared = set.intersection(*(set(end.overrides) for end in ends))
+    print(f"\n{len(ends)} jobs: {len(ends) - num_failed} ok, {num_failed} failed")
+    for end in ends:
+        word = "ok    " if end.code == OK else "failed"
+        own = " ".join(text for text in end.overrides if text not in shared)
+        print(f"  [{end.number}] {word} {own}: {end.message}")
+    sys.stdout.flush()
+
+
+def _times(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}x"
+
+
+def _prepare(scratch: str) -> None:
+    """Set Hydra up: no logs of its own, errors for us to tell.
+
+    Args:
+        scratch: Folder for what Hydra insists on writing about a sweep.
+    """
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    if os.getcwd() not in sys.path:  # a console script leaves it out
+        sys.path.append(os.getcwd())
+    sys.argv[1:] = _flags_first(_absolute_config_path(sys.argv[1:]))
+    settings = HydraConf()
+    settings.run.dir = "."
+    settings.sweep.dir = scratch
+    if any(argument.startswith("hydra/launcher=") for argument in sys.argv):
+        # Workers elsewhere must see what the launcher leaves for them.
+        settings.sweep.dir = "${output_root}/${sweep_name}"
+    settings.sweep.subdir = "."
+    settings.output_subdir = None
+    settings.job.chdir = False
+    own = {"hydra_logging": "none", "job_logging": "none", "help": "treespec"}
+    settings.defaults = [
+        {name: own.get(name, option) for name, option in entry.items()}
+        if isinstance(entry, dict)
+        else entry
+        for entry in settings.defaults
+    ]
+    store = ConfigStore.instance()
+    # In the store and not in conf/, so that it also holds for a run's config.yaml.
+    store.store(group="hydra", name="config", node=settings, provider="treespec")
+    store.store(
+        group="hydra/help",
+        name="treespec",
+        node={"app_name": "treespec", "header": "", "footer": "", "template": _HELP},
+        provider="treespec",
+    )
+
+
+def _absolute_config_path(arguments: list[str]) -> list[str]:
+    """Read ``--config-path`` as seen from the working directory, not from our code."""
+    found, is_next = [], False
+    for argument in arguments:
+        flag, equals, value = argument.partition("=")
+        if is_next:
+            found.append(str(Path(argument).expanduser().absolute()))
+        elif flag in {"--config-path", "-cp"} and equals:
+            found.append(f"{flag}={Path(value).expanduser().absolute()}")
+        else:
+            found.append(argument)
+        is_next = argument in {"--config-path", "-cp"}
+    return found
+
+
+def _flags_first(arguments: list[str]) -> list[str]:
+    """Let ``-m`` stand anywhere: argparse takes overrides on one side of it only."""
+    return sorted(arguments, key=lambda argument: argument not in {"-m", "--multirun"})
+
+
+def _config_folder() -> Path:
+    """Return ``conf/``: inside the package if installed, beside it in a checkout."""
+    package = Path(__file__).resolve().parent
+    folders = [package / "conf", package.parent / "conf"]
+    return next(f for f in folders if (f / "config.yaml").is_file())
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

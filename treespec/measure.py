@@ -1,0 +1,212 @@
+"""Decodes every prompt twice, with and without speculation, and compares the texts.
+
+Both in one process, in rotated order (without, with; then with, without), after a
+warm-up that no timing sees. Knows neither files nor configuration.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from treespec.audit import Finding, audit, texts_must_agree
+from treespec.decoder import SpeculativeDecoder
+from treespec.metrics import PromptOutcome, Summary, summarize
+from treespec.models.session import Feed, ModelSession
+from treespec.sampling import Sampling
+from treespec.stopwatch import Stopwatch
+from treespec.tree import Layer, TokenTree, root_tree
+from treespec.types import GenerationResult, ProposalKind
+
+WARMUP_TOKENS = 16
+"""New tokens of the warm-up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A prompt, ready to decode.
+
+    Attributes:
+        id: Its name; with the run's seed it determines what the prompt draws.
+        category: What kind of task it is.
+        tokens: Its token ids.
+    """
+
+    id: str
+    category: str
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What both sides have in common.
+
+    Attributes:
+        sampling: How logits become a law.
+        max_new_tokens: Most new tokens per prompt.
+        seed: Seed of the run.
+        stop: Strings that end a text.
+        warmup: Whether to warm up.
+    """
+
+    sampling: Sampling
+    max_new_tokens: int
+    seed: int
+    stop: tuple[str, ...] = ()
+    warmup: bool = True
+
+
+def measure(
+    decoder: SpeculativeDecoder,
+    tasks: Sequence[Task],
+    measurement: Measurement,
+    take: Callable[[PromptOutcome], None],
+    say: Callable[[str], None],
+) -> Summary:
+    """Return the numbers of all prompts.
+
+    As many prompts as ``decoder.max_concurrent`` are decoded together.
+
+    Args:
+        decoder: With speculation; the baseline is its own autoregressive twin.
+        tasks: The prompts.
+        measurement: What both sides have in common.
+        take: Called with every finished prompt, in order.
+        say: Called with what is being done.
+    """
+    baseline = decoder.autoregressive()
+    if measurement.warmup:
+        say("warming up")
+        _warm_up(decoder, baseline, tasks[0], measurement)
+    size = decoder.max_concurrent
+    batches = [tasks[start : start + size] for start in range(0, len(tasks), size)]
+    outcomes: list[PromptOutcome] = []
+    wall_s, peak_bytes = 0.0, None
+    for number, batch in enumerate(batches):
+        say(f"decoding {batch[0].id}")
+        sides = [baseline, decoder] if number % 2 == 0 else [decoder, baseline]
+        timed = {side is decoder: _decode(side, batch, measurement) for side in sides}
+        wall_s += timed[True].wall_s
+        peak_bytes = _larger(peak_bytes, timed[True].peak_bytes)
+        pairs = zip(batch, timed[False].results, timed[True].results, strict=True)
+        for task, plain, speculative in pairs:
+            finding = _judge(decoder, measurement.sampling, plain, speculative)
+            outcome = PromptOutcome(
+                id=task.id,
+                category=task.category,
+                speculative=speculative,
+                baseline=plain,
+                lossless=finding.verdict,
+                divergence=finding.divergence,
+            )
+            outcomes.append(outcome)
+            take(outcome)
+    return summarize(outcomes, wall_s, peak_bytes)
+
+
+def prompt_seed(seed: int, prompt_id: str) -> int:
+    """Return a prompt's own seed: no neighbour and no order can change it."""
+    digest = hashlib.sha256(f"{seed}\0{prompt_id}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """One side's results for a batch, and what they took."""
+
+    results: list[GenerationResult]
+    wall_s: float
+    peak_bytes: int | None
+
+
+def _decode(
+    decoder: SpeculativeDecoder, batch: Sequence[Task], measurement: Measurement
+) -> _Timed:
+    device = decoder.target.device
+    on_cuda = device.type == "cuda"
+    if on_cuda:
+        torch.cuda.reset_peak_memory_stats(device)
+    watch = Stopwatch(device)
+    results = decoder.generate(
+        [task.tokens for task in batch],
+        measurement.sampling,
+        measurement.max_new_tokens,
+        [prompt_seed(measurement.seed, task.id) for task in batch],
+        measurement.stop,
+    )
+    wall_s = watch.total()
+    # The host's memory has no high-water mark that could be reset per side.
+    peak = torch.cuda.max_memory_allocated(device) if on_cuda else None
+    return _Timed(results, wall_s, peak)
+
+
+def _judge(
+    decoder: SpeculativeDecoder,
+    sampling: Sampling,
+    baseline: GenerationResult,
+    speculative: GenerationResult,
+) -> Finding:
+    if not texts_must_agree(decoder.acceptance, decoder.policy, sampling):
+        return Finding("unchecked")
+    return audit(decoder.target, sampling, baseline, speculative)
+
+
+def _warm_up(
+    decoder: SpeculativeDecoder,
+    baseline: SpeculativeDecoder,
+    task: Task,
+    measurement: Measurement,
+) -> None:
+    """Let both sides work, then the target on every number of rows it may meet."""
+    for side in (baseline, decoder):
+        side.generate(
+            [task.tokens] * decoder.max_concurrent,
+            measurement.sampling,
+            min(WARMUP_TOKENS, measurement.max_new_tokens),
+        )
+    _warm_up_row_counts(decoder, task.tokens)
+
+
+@torch.inference_mode()
+def _warm_up_row_counts(decoder: SpeculativeDecoder, tokens: tuple[int, ...]) -> None:
+    """Verify a tree of every size that the controller may ask for.
+
+    Kernels choose their plan by the number of rows; the first choice takes time.
+    """
+    largest = decoder.controller.largest
+    if not largest.speculates:
+        return
+    target = decoder.target
+    text = tokens[: target.max_positions - 1]
+    session = ModelSession(target, len(text) + largest.max_nodes)
+    sequence = session.admit(text[-1:], len(text) + largest.max_nodes)
+    assert sequence is not None
+    for num_nodes in range(1, largest.max_nodes + 1):
+        tree = _star(text[-1], num_nodes, target.device)
+        nodes = torch.arange(1, tree.size, device=target.device)
+        session.run([Feed(sequence, tree, nodes)])
+        session.commit(sequence, (), ())
+        session.rewind(sequence, 0)
+        sequence.tokens.append(text[-1])
+
+
+def _star(token: int, num_nodes: int, device: torch.device) -> TokenTree:
+    """Return a root with ``num_nodes`` children."""
+    zeros = torch.zeros(num_nodes, dtype=torch.int64, device=device)
+    layer = Layer(
+        parents=zeros,
+        tokens=zeros + token,
+        draft_logprobs=zeros.float(),
+        sources=zeros,
+    )
+    tree = root_tree(token, ProposalKind.DETERMINISTIC, device)
+    return tree.extend(layer, zeros[:1])
+
+
+def _larger(left: int | None, right: int | None) -> int | None:
+    """Return the larger of two measurements, if there were any."""
+    known = [value for value in (left, right) if value is not None]
+    return max(known, default=None)

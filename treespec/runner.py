@@ -1,0 +1,426 @@
+"""From a job to a run folder: checks, models, two decodes per prompt, the verdict.
+
+Knows no Hydra: whoever has a ``Job`` can run it. What needs no weights is checked
+first; the run folder appears when decoding begins.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from tqdm.auto import tqdm
+
+from treespec.acceptance import AbstractAcceptanceRule
+from treespec.controllers import AbstractController
+from treespec.datasets.base import Prompt
+from treespec.decoder import SpeculativeDecoder
+from treespec.drafters import AbstractDrafter
+from treespec.environment import describe_machine, describe_model, package_version
+from treespec.errors import TreespecError
+from treespec.measure import Measurement, Task, measure
+from treespec.metrics import PromptOutcome, Summary
+from treespec.models.base import AbstractLanguageModel
+from treespec.models.huggingface import HuggingFaceModel
+from treespec.models.loading import ModelInfo, inspect, load_module, locate
+from treespec.models.source import LocatedModel, ModelSource, check_source
+from treespec.models.vocabulary import check_pair
+from treespec.policies import AbstractDraftPolicy
+from treespec.sampling import Sampling
+from treespec.sinks.base import AbstractSink, RunInfo, recording, status_of
+from treespec.sinks.run_folder import SUMMARY, RunFolderSink, is_done
+from treespec.sinks.terminal import render
+from treespec.verifiers import AbstractVerifier
+
+TARGET, DRAFT = "pair.target", "pair.draft"
+"""Keys of the models, in the configuration and as a drafter's values."""
+
+Models = Mapping[str, AbstractLanguageModel]
+Trace = Literal["steps", "nodes"]
+
+# What does not change the result, or names the folder anyway.
+_NOT_IN_KEY = ("sink", "wandb", "output_root", "sweep_name", "force")
+
+
+class LosslessViolationError(RuntimeError):
+    """A text that should be the target's own is not, by more than numerical noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strategies:
+    """The five exchangeable parts.
+
+    Attributes:
+        drafter: The drafter, or what makes it from the pair's models.
+        needs: Keys of the models that it is made from.
+        policy: The draft policy.
+        controller: The controller.
+        acceptance: The acceptance rule.
+        verifier: The verifier.
+    """
+
+    drafter: AbstractDrafter | Callable[[Models], AbstractDrafter]
+    needs: frozenset[str]
+    policy: AbstractDraftPolicy
+    controller: AbstractController[Any]
+    acceptance: AbstractAcceptanceRule
+    verifier: AbstractVerifier
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The top-level keys of a configuration.
+
+    Attributes:
+        seed: Seed of the run.
+        max_new_tokens: Most new tokens per prompt.
+        num_prompts: How many prompts; ``None`` for all.
+        stop: Strings that end a text.
+        max_concurrent: Prompts decoded together.
+        warmup: Whether to decode a little before the clock starts.
+        trace: ``steps``, ``nodes`` or ``None``.
+        output_root: Folder of all results.
+        sweep_name: Folder of runs that belong together.
+        force: Whether to repeat a finished run.
+    """
+
+    seed: int
+    max_new_tokens: int
+    num_prompts: int | None
+    stop: Sequence[str]
+    max_concurrent: int
+    warmup: bool
+    trace: Trace | None
+    output_root: str
+    sweep_name: str
+    force: bool
+
+    def __post_init__(self) -> None:
+        """Check types and bounds; names are those of the configuration."""
+        for name, least in (("seed", 0), ("max_new_tokens", 1), ("max_concurrent", 1)):
+            _require_integer(name, getattr(self, name), least)
+        if self.num_prompts is not None:
+            _require_integer("num_prompts", self.num_prompts, 1, ", or null for all")
+        for name in ("warmup", "force"):
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                raise TreespecError(f"{name} must be true or false, got {value!r}")
+        if self.trace not in (None, "steps", "nodes"):
+            raise TreespecError(
+                f"trace must be steps, nodes or null, got {self.trace!r}"
+            )
+        texts = isinstance(self.stop, list | tuple) and all(
+            isinstance(text, str) and text for text in self.stop
+        )
+        if not texts:
+            raise TreespecError(
+                f"stop must be a list of texts, got {self.stop!r}; write stop=[END]"
+            )
+        for name in ("output_root", "sweep_name"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value:
+                raise TreespecError(f"{name} must be a folder name, got {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Everything that a run is made of, before any weight is read.
+
+    Attributes:
+        config: The resolved configuration, for the record.
+        settings: Its top-level keys.
+        target: Where the target model is.
+        draft: Where the draft model is; ``None`` if the pair has none.
+        strategies: The five parts.
+        sampling: How the target's logits become a law.
+        prompts: What to decode.
+        sinks: Who is told, the run folder first.
+    """
+
+    config: dict[str, Any]
+    settings: Settings
+    target: ModelSource
+    draft: ModelSource | None
+    strategies: Strategies
+    sampling: Sampling
+    prompts: tuple[Prompt, ...]
+    sinks: tuple[AbstractSink, ...]
+
+    @property
+    def run_key(self) -> str:
+        """Hash of what determines the result: configuration, prompts, version."""
+        config = {k: v for k, v in self.config.items() if k not in _NOT_IN_KEY}
+        prompts = [asdict(prompt) for prompt in self.prompts]
+        content = [config, prompts, package_version("treespec")]
+        encoded = json.dumps(content, sort_keys=True, default=str).encode()
+        return hashlib.sha256(encoded).hexdigest()[:16]
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder."""
+        root = Path(self.settings.output_root).expanduser()
+        return root / self.settings.sweep_name / self.run_key
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """What became of a job.
+
+    Attributes:
+        folder: Where its files are.
+        skipped: Whether it was finished before.
+        summary: Its numbers.
+    """
+
+    folder: Path
+    skipped: bool
+    summary: Summary
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """One model that was looked at, but not loaded."""
+
+    key: str
+    located: LocatedModel
+    info: ModelInfo
+
+
+def run(job: Job) -> RunReport:
+    """Run a job, or find that it is done.
+
+    Raises:
+        TreespecError: The job cannot work; if before decoding, nothing was written.
+        LosslessViolationError: The run is complete, and its texts are not lossless.
+    """
+    if is_done(job.folder) and not job.settings.force:
+        return _skip(job.folder)
+    try:
+        return _run(job)
+    finally:
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def _run(job: Job) -> RunReport:
+    check(job)
+    found = _find_models(job)
+    tasks = _tasks(job, found[0].info)
+    try:
+        environment, decoder = _load(job, found)
+    except TreespecError:
+        raise
+    except Exception as error:  # out of memory, say: leave a record of it
+        _record_failure(job, error)
+        raise
+    settings = job.settings
+    info = _run_info(job, environment)
+    bar = tqdm(total=len(tasks), desc="decoding", unit="prompt")
+    with recording(job.sinks, info) as record, bar:
+        progress = _Progress(bar)
+
+        def take(outcome: PromptOutcome) -> None:
+            record.prompt(outcome)
+            progress.show(outcome)
+
+        measurement = Measurement(
+            sampling=job.sampling,
+            max_new_tokens=settings.max_new_tokens,
+            seed=settings.seed,
+            stop=tuple(settings.stop),
+            warmup=settings.warmup,
+        )
+        summary = measure(decoder, tasks, measurement, take, progress.say)
+        bar.close()
+        record.summary = summary
+        _check_verdict(summary)
+    return RunReport(job.folder, skipped=False, summary=summary)
+
+
+def check(job: Job) -> None:
+    """Refuse what cannot work; reads no file of a model and no network.
+
+    Raises:
+        TreespecError: Names the key and the way out.
+    """
+    parts, sampling = job.strategies, job.sampling
+    parts.acceptance.check(
+        parts.policy.proposal,
+        parts.policy.max_children,
+        sampling,
+        type(parts.policy).__name__,
+    )
+    check_source(job.target, TARGET)
+    if job.draft is not None:
+        check_source(job.draft, DRAFT)
+    elif DRAFT in parts.needs:
+        raise TreespecError(
+            f"drafter needs {DRAFT}, but the pair has no draft model: choose one, such "
+            f"as pair=qwen25_coder, or give {DRAFT}.path=DIR with pair=custom, or use "
+            "drafter=prompt_lookup"
+        )
+    for sink in job.sinks:
+        sink.check(job.folder)
+
+
+def _find_models(job: Job) -> list[_Found]:
+    """Locate the models that are needed, the target first, and compare vocabularies."""
+    sources = {TARGET: job.target}
+    if job.draft is not None and DRAFT in job.strategies.needs:
+        sources[DRAFT] = job.draft
+    found = []
+    for key, source in sources.items():
+        located = locate(source, key)
+        found.append(_Found(key, located, inspect(located, key)))
+    if len(found) == 2:
+        target, draft = found
+        check_pair(target.info.tokenizer.vocab(), draft.info.tokenizer.vocab())
+    return found
+
+
+def _tasks(job: Job, info: ModelInfo) -> list[Task]:
+    """Return the prompts as token ids, all of which the target can read."""
+    tasks = []
+    for prompt in job.prompts:
+        tokens = _prompt_tokens(prompt, info)
+        limit = info.max_positions
+        if limit is not None and len(tokens) >= limit:
+            raise TreespecError(
+                f"dataset: prompt {prompt.id!r} has {len(tokens)} tokens (chat template"
+                f" included), but {TARGET} reads at most {limit} with its answer; "
+                "shorten the prompt, or choose a model with a longer context"
+            )
+        tasks.append(Task(prompt.id, prompt.category, tuple(tokens)))
+    num_cut = sum(len(prompt.turns) > 1 for prompt in job.prompts)
+    if num_cut:
+        _say(f"note: {num_cut} prompts have several turns; the first one is decoded")
+    return tasks
+
+
+def _prompt_tokens(prompt: Prompt, info: ModelInfo) -> list[int]:
+    """Return the first turn's tokens, in the chat template if there is one."""
+    tokenizer, turn = info.tokenizer, prompt.turns[0]
+    if prompt.chat and info.has_chat_template:
+        return tokenizer.chat([{"role": "user", "content": turn}])
+    return tokenizer.encode(turn)
+
+
+def _load(
+    job: Job, found: Sequence[_Found]
+) -> tuple[dict[str, Any], SpeculativeDecoder]:
+    """Read the weights; return what they are, and the decoder."""
+    models: dict[str, AbstractLanguageModel] = {}
+    described: dict[str, Any] = {}
+    for part in found:
+        name = part.key.removeprefix("pair.")
+        _say(f"loading the {name} model: {part.located.name}")
+        module = load_module(part.located, part.key)
+        attention = part.located.source.attn_implementation
+        models[part.key] = HuggingFaceModel(module, attention)
+        described[name] = describe_model(part.located, part.info, module)
+    parts, info = job.strategies, found[0].info
+    drafter = parts.drafter
+    if not isinstance(drafter, AbstractDrafter):
+        drafter = drafter(models)
+    decoder = SpeculativeDecoder(
+        target=models[TARGET],
+        drafter=drafter,
+        policy=parts.policy,
+        acceptance=parts.acceptance,
+        verifier=parts.verifier,
+        controller=parts.controller,
+        tokenizer=info.tokenizer,
+        eos_ids=frozenset(info.eos_ids),
+        max_concurrent=job.settings.max_concurrent,
+        trace=job.settings.trace == "nodes",
+    )
+    # Both sides use this one set; a model's own sampling defaults are not inherited.
+    resolved = {
+        "sampling": {
+            "temperature": job.sampling.temperature,
+            "top_k": job.sampling.top_k,
+            "top_p": job.sampling.top_p,
+            "repetition_penalty": job.sampling.repetition_penalty,
+            "processors": [type(p).__name__ for p in job.sampling.processors],
+        },
+        "eos_ids": sorted(decoder.eos_ids),
+    }
+    return {"models": described, "decoding": resolved}, decoder
+
+
+def _run_info(job: Job, environment: Mapping[str, Any]) -> RunInfo:
+    lossless = "lossless" if job.strategies.acceptance.lossless else "lossy"
+    return RunInfo(
+        run_key=job.run_key,
+        sweep_name=job.settings.sweep_name,
+        folder=job.folder,
+        config=job.config,
+        environment={**describe_machine(), **environment},
+        tags=(lossless, type(job.strategies.policy).__name__),
+    )
+
+
+def _record_failure(job: Job, error: Exception) -> None:
+    """Leave a run folder that says what went wrong before decoding."""
+    folder = RunFolderSink()
+    folder.open(_run_info(job, {}))
+    folder.close(None, status_of(error))
+
+
+def _check_verdict(summary: Summary) -> None:
+    lossless = summary["lossless"]
+    if lossless["violations"]:
+        raise LosslessViolationError(
+            f"{lossless['violations']} of {lossless['checked']} texts are not what the "
+            "target would have written (lossless: violation in prompts.jsonl)"
+        )
+
+
+def _skip(folder: Path) -> RunReport:
+    """Show what a finished run found."""
+    summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    print(f"\n{render(summary)}\n")
+    print(f"This run was finished before: {folder}")
+    print("Nothing was decoded. Use force=true to run it again.", flush=True)
+    return RunReport(folder, skipped=True, summary=summary)
+
+
+class _Progress:
+    """What the bar tells of the prompts so far."""
+
+    def __init__(self, bar: tqdm[Any]) -> None:
+        self._bar = bar
+        self._baseline_s = self._speculative_s = 0.0
+
+    def say(self, what: str) -> None:
+        """Name what is being done."""
+        self._bar.set_description(what)
+
+    def show(self, outcome: PromptOutcome) -> None:
+        """Count a prompt and show the speed-up of all so far."""
+        self._baseline_s += outcome.baseline.decode_s
+        self._speculative_s += outcome.speculative.decode_s
+        if self._speculative_s > 0:
+            ratio = self._baseline_s / self._speculative_s
+            self._bar.set_postfix_str(f"speed-up so far {ratio:.2f}x")
+        self._bar.update()
+
+
+def _require_integer(name: str, value: object, least: int, also: str = "") -> None:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or value < least:  # type: ignore[operator]
+        raise TreespecError(
+            f"{name} must be an integer >= {least}{also}, got {value!r}"
+        )
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
