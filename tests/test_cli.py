@@ -3,6 +3,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -383,7 +384,7 @@ def test_every_key_of_the_configuration_has_a_comment():
     for path in sorted((ROOT / "conf").rglob("*.yaml")):
         lines = path.read_text().splitlines()
         assert lines[0].startswith("#"), path
-        for before, line in zip(lines, lines[1:], strict=False):
+        for before, line in pairwise(lines):
             key = re.match(r"\s*([A-Za-z][\w.]*):", line)
             structure = {"defaults", "hydra", "sweeper", "params"}
             if key and key[1] not in structure and "override /" not in line:
@@ -425,3 +426,22 @@ def test_saved_configurations_have_no_missing_keys(command, read_runs):
     saved = yaml.safe_load((run.folder / "config.yaml").read_text())
     assert saved == run.config
     assert "hydra" not in saved
+
+
+def test_a_run_that_is_not_lossless_fails_and_keeps_its_evidence(command, tmp_path):
+    (tmp_path / "my_rules.py").write_text(
+        "from treespec.acceptance import Greedy\n"
+        "class Worst(Greedy):\n"
+        "    def accept(self, tree, target_logits, sampling, chance):\n"
+        "        return super().accept(tree, -target_logits, sampling, chance)\n"
+    )
+    ended = command("acceptance=custom", "acceptance._target_=my_rules.Worst")
+    assert ended.code == 3
+    assert len(ended.errors) == 1
+    assert "3 of 3 texts are not what the target would have written" in ended.errors[0]
+    (folder,) = (tmp_path / "outputs/default").iterdir()
+    assert not (folder / "DONE").exists()
+    assert json.loads((folder / "status.json").read_text())["status"] == "failed"
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["lossless"]["violations"] == 3
+    assert len((folder / "prompts.jsonl").read_text().splitlines()) == 3

@@ -3,10 +3,11 @@
 Kernels round differently for different numbers of rows, so where the target's two best
 tokens are nearly equal, decoding one token at a time and verifying a tree may choose
 differently, and both are right. Every divergence is therefore measured: the target
-reads the text again, once a token at a time and once as one row of many nodes. The
-largest difference of the two in the neighbourhood is the numerical *noise*; a token
-that is behind the best one by at most twice that (each of the two compared scores may
-be off by it) is a *tie*. Anything else is a *violation*.
+reads the text again: a token at a time, as a chain in one row, and as a path among
+siblings. The largest difference in the neighbourhood, at least the spacing of the
+logits' own number type there, is the numerical *noise*; a token that is behind the best
+one by at most twice that (each of the two compared scores may be off by it) is a *tie*.
+Anything else is a *violation*.
 
 Sampled texts can be compared as well if the rule draws exactly once per committed token
 and nothing else draws: then both texts come from the same draws.
@@ -33,7 +34,9 @@ WINDOW = 8
 """Tokens before a divergence at which the noise is measured as well."""
 TOLERANCE = 2.0
 """A token is tied with the best one up to this many times the noise."""
+_NUM_SIBLINGS = 3
 _CHUNK = 64
+_FAR = torch.finfo(torch.float32).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,7 @@ class _Judge:
     sampling: Sampling
     result: GenerationResult
     _draws: _Draws | None = None
+    _dtype: torch.dtype = torch.float32
 
     def measure(self, index: int, tokens: Sequence[int]) -> Divergence:
         """Return how far the worst of ``tokens`` is behind the best one at ``index``.
@@ -138,15 +142,17 @@ class _Judge:
         last = len(self.result.prompt_tokens) + index - 1
         first = max(last - WINDOW, 0)
         one_row = self._logits_one_row(first, last)
-        many_rows = self._logits_many_rows(first, last)
-        noise = float((one_row - many_rows).abs().max())
+        others = [self._logits_many_rows(first, last, bushy=b) for b in (False, True)]
+        many_rows = others[0]
+        noise = max(float((one_row - other).abs().max()) for other in others)
+        # Rows may agree by luck; closer than neighbouring numbers they never are.
+        noise = max(noise, self._spacing(float(one_row[-1].abs().max())))
         if not self.sampling.greedy:
             noise /= self.sampling.temperature
-        margins = [
-            self._behind(self._scores(logits[-1], last, index), tokens)
-            for logits in (one_row, many_rows)
-        ]
-        return Divergence(index, min(margins), noise)
+        margin = self._behind(self._scores(one_row[-1], last, index), tokens)
+        if margin == _FAR:  # filtered out here, but perhaps not by the other rounding
+            margin = self._behind(self._scores(many_rows[-1], last, index), tokens)
+        return Divergence(index, margin, noise)
 
     def top_margin(self, index: int) -> float:
         """Return the difference of the two best scores at ``index``."""
@@ -193,20 +199,38 @@ class _Judge:
         return torch.stack(rows).double()
 
     @torch.inference_mode()
-    def _logits_many_rows(self, first: int, last: int) -> Tensor:
-        """Return logits after each token from ``first`` to ``last``, in one row."""
+    def _logits_many_rows(
+        self, first: int, last: int, *, bushy: bool = False
+    ) -> Tensor:
+        """Return logits after each token from ``first`` to ``last``, in one row.
+
+        Args:
+            first: Place in the whole text.
+            last: Place in the whole text.
+            bushy: Whether every node has siblings, so that rows and slots of the path
+                are as scattered as in a tree.
+        """
         text = self._text[: last + 1]
-        session = ModelSession(self.target, len(text))
-        sequence = session.admit(text[:first], len(text))
+        copies = 1 + _NUM_SIBLINGS * bushy
+        num_slots = len(text) + (last - first) * copies
+        session = ModelSession(self.target, num_slots)
+        sequence = session.admit(text[:first], num_slots)
         assert sequence is not None
         if first > 0:
             session.run([Feed(sequence)])
         sequence.tokens.append(text[first])
         if first == last:
-            return session.run([Feed(sequence)])[0].logits.double()
-        tree = _chain(text[first : last + 1], self.target.device)
-        nodes = torch.arange(1, tree.size, device=self.target.device)
-        return session.run([Feed(sequence, tree, nodes)])[0].logits.double()
+            logits = session.run([Feed(sequence)])[0].logits
+        else:
+            tree = _path_tree(text[first : last + 1], copies, self.target.device)
+            nodes = torch.arange(1, tree.size, device=self.target.device)
+            logits = session.run([Feed(sequence, tree, nodes)])[0].logits[::copies]
+        self._dtype = logits.dtype
+        return logits.double()
+
+    def _spacing(self, value: float) -> float:
+        """Return the distance of neighbouring logits of that size."""
+        return value * torch.finfo(self._dtype).eps
 
     def _scores(self, logits: Tensor, last: int, index: int) -> Tensor:
         """Return what the choice at ``index`` was the argmax of, [V] -> [V].
@@ -263,17 +287,21 @@ class _Draws:
 
 def _finite(value: float) -> float:
     """Return a number that JSON can hold: a token that was filtered out is far off."""
-    return min(value, torch.finfo(torch.float32).max)
+    return min(value, _FAR)
 
 
-def _chain(tokens: Sequence[int], device: torch.device) -> TokenTree:
-    """Return the tree whose one path is ``tokens``, the first being its root."""
+def _path_tree(tokens: Sequence[int], copies: int, device: torch.device) -> TokenTree:
+    """Return a tree along ``tokens``, the first being its root.
+
+    Every other token of the path is the last of ``copies`` equal siblings, so that the
+    path is nodes 0, ``copies``, 2 * ``copies``, ...
+    """
     tree = root_tree(tokens[0], ProposalKind.DETERMINISTIC, device)
-    size = len(tokens) - 1
+    depth = torch.arange(len(tokens) - 1, device=device).repeat_interleave(copies)
     layer = Layer(
-        parents=torch.arange(size, device=device),
-        tokens=torch.tensor(tokens[1:], device=device),
-        draft_logprobs=torch.zeros(size, device=device),
-        sources=torch.zeros(size, dtype=torch.int64, device=device),
+        parents=depth * copies,
+        tokens=torch.tensor(tokens[1:], device=device)[depth],
+        draft_logprobs=torch.zeros(depth.shape[0], device=device),
+        sources=torch.zeros_like(depth),
     )
     return tree.extend(layer, torch.zeros(1, dtype=torch.int64, device=device))

@@ -69,7 +69,6 @@ def describe_model(
         "dtype": str(weights.dtype).removeprefix("torch."),
         "device": str(weights.device),
         "attn_implementation": located.source.attn_implementation,
-        "num_bytes": sum(p.numel() * p.element_size() for p in module.parameters()),
     }
 
 

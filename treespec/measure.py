@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
+from treespec.acceptance import Greedy, SampleAndMatch
 from treespec.audit import Finding, audit, texts_must_agree
 from treespec.decoder import SpeculativeDecoder
 from treespec.metrics import PromptOutcome, Summary, summarize
@@ -71,13 +72,15 @@ def measure(
     As many prompts as ``decoder.max_concurrent`` are decoded together.
 
     Args:
-        decoder: With speculation; the baseline is its own autoregressive twin.
+        decoder: With speculation; the baseline is its own autoregressive twin, whose
+            tokens are chosen by the plainest rule, so that a rule that is wrong in
+            itself shows.
         tasks: The prompts.
         measurement: What both sides have in common.
         take: Called with every finished prompt, in order.
         say: Called with what is being done.
     """
-    baseline = decoder.autoregressive()
+    baseline = _baseline(decoder, measurement.sampling)
     if measurement.warmup:
         say("warming up")
         _warm_up(decoder, baseline, tasks[0], measurement)
@@ -105,6 +108,11 @@ def measure(
             outcomes.append(outcome)
             take(outcome)
     return summarize(outcomes, wall_s, peak_bytes)
+
+
+def _baseline(decoder: SpeculativeDecoder, sampling: Sampling) -> SpeculativeDecoder:
+    rule = Greedy() if sampling.greedy else SampleAndMatch()
+    return replace(decoder.autoregressive(), acceptance=rule)
 
 
 def prompt_seed(seed: int, prompt_id: str) -> int:

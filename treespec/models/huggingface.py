@@ -213,7 +213,7 @@ class HuggingFaceModel(AbstractLanguageModel):
         self.module = module
         self.attention = attention
         self._windows = layer_windows(module.config)
-        self._vocab_size: int = module.get_output_embeddings().out_features
+        self._vocab_size = int(text.vocab_size)
         self._max_positions = int(text.max_position_embeddings)
         self._device: torch.device = module.get_input_embeddings().weight.device
         names = inspect.signature(module.forward).parameters

