@@ -4,6 +4,7 @@ from dataclasses import replace
 from itertools import permutations
 
 import pytest
+from transformers import PreTrainedModel
 
 from tests.oracles import (
     adapted,
@@ -126,7 +127,7 @@ def test_a_neighbour_that_ends_early_changes_nothing() -> None:
 @pytest.mark.parametrize("max_concurrent", [1, 2, 3, 8])
 def test_prompts_that_wait_become_the_same_text(max_concurrent: int) -> None:
     next_token = mixing(13)
-    prompts = [[row] * (1 + row % 3) for row in range(7)]
+    prompts = [[row] * (150 if row == 0 else 1 + row % 3) for row in range(7)]
     plan = {row: [row % (DEPTH + 1)] for row in range(7)}
     base = scripted_decoder(
         greedy_table(next_token, 13), agreeing(next_token, plan), depth=DEPTH
@@ -163,20 +164,22 @@ def test_a_pool_in_pieces_admits_everyone_in_the_end() -> None:
         assert list(result.tokens) == continuation(next_token, prompt, 7)
 
 
-def check_both_caches(run: Run, target: Family) -> None:
+def check_both_caches(
+    run: Run, target: PreTrainedModel, draft: PreTrainedModel
+) -> None:
     """Fresh keys in both pools, first and last layer, and no slot lost."""
     active = run.scheduler.active
     sequences = [r.sequence for r in active if r.sequence is not None]
     assert_no_slot_leaks(run.target, sequences)
     for sequence in sequences:
-        assert_cache_is_fresh(run.target, sequence, reference(target, 1))
-    if isinstance(run.draft, DraftModelSession):
-        drafting = list(run.draft.sequences.values())
-        assert_no_slot_leaks(run.draft.session, drafting)
-        for sequence, request in zip(sequences, active, strict=True):
-            told = run.draft.sequences[request.key]
-            assert told.tokens == sequence.tokens
-            assert_cache_is_fresh(run.draft.session, told, reference(target, 2))
+        assert_cache_is_fresh(run.target, sequence, target)
+    assert isinstance(run.draft, DraftModelSession)
+    drafting = list(run.draft.sequences.values())
+    assert_no_slot_leaks(run.draft.session, drafting)
+    for sequence, request in zip(sequences, active, strict=True):
+        told = run.draft.sequences[request.key]
+        assert told.tokens == sequence.tokens
+        assert_cache_is_fresh(run.draft.session, told, draft)
 
 
 @pytest.mark.parametrize("policy", [Chain(), TopKTree(3)])
@@ -186,23 +189,26 @@ def test_after_every_step_both_caches_hold_the_committed_text(
 ) -> None:
     """Public case 06: rejected keys piled up, in some layers only.
 
-    Draft and target are unrelated, so that most of every tree is rejected.
+    The draft agrees now and then, so that parts of paths are kept, and whole ones.
     """
+    target = reference(family, 1)
+    draft, drafting = (perturbed(target, noise=0.15, seed=3) for _ in range(2))
     decoder = SpeculativeDecoder(
         adapted(family, 1),
-        DraftModel(adapted(family, 2)),
+        DraftModel(HuggingFaceModel(drafting)),
         policy,
         Greedy(),
         TreeAttention(),
         Constant(3, 3, 6),
     )
     prompts = [[1, 5, 6, 7, 8, 9, 10, 11, 12, 13], [3]]
-    run = Run(decoder, prompts, GREEDY_SAMPLING, 16, 0, ())
+    run = Run(decoder, prompts, GREEDY_SAMPLING, 24, 0, ())
     for committed in run.steps():
         if committed.prompt == 1 and committed.finish_reason is None:
-            check_both_caches(run, family)
-    accepted = [r.num_accepted for q in run.requests for r in q.records]
-    assert accepted.count(0) > 3
+            check_both_caches(run, target, draft)
+    accepted = {r.num_accepted for q in run.requests for r in q.records}
+    assert len(accepted) > 1
+    assert max(accepted) > 1
     assert run.target.cache.num_live == 0
 
 

@@ -283,6 +283,7 @@ def speaker(num_right: int) -> SpeculativeDecoder:
         pytest.param(["mat, the e"], "the cat sat on the ", id="long"),
         pytest.param(["zebra", "end", "on"], "the cat sat ", id="the first of many"),
         pytest.param(["at s", "t"], "", id="the shortest"),
+        pytest.param(["sat", "cat sat"], "the ", id="two that end together"),
     ],
 )
 def test_a_stop_string_cuts_the_text(
@@ -296,7 +297,7 @@ def test_a_stop_string_cuts_the_text(
     assert result.tokens == plain.tokens
     assert 1 + sum(r.num_committed for r in result.steps) == len(result.tokens)
     # Nothing is decoded beyond the token that completes the string.
-    assert sum(string in SAID[: len(result.tokens)] for string in stop) == 1
+    assert any(string in SAID[: len(result.tokens)] for string in stop)
     assert not any(string in SAID[: len(result.tokens) - 1] for string in stop)
 
 

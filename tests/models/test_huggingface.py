@@ -27,6 +27,7 @@ from treespec.decoder import SpeculativeDecoder
 from treespec.drafters import PromptLookup
 from treespec.errors import TreespecError
 from treespec.models.huggingface import ATTENTION, HuggingFaceModel, layer_windows
+from treespec.models.packed_linear import pack_linear_layers
 from treespec.models.session import Feed, ModelSession
 from treespec.policies import TopKTree
 from treespec.tree import NO_PARENT, TokenTree
@@ -236,6 +237,21 @@ def test_hidden_states_are_those_of_a_plain_forward(family: Family) -> None:
             ).hidden_states
             expected = torch.stack([states[layer][0, -1] for layer in layers])
             torch.testing.assert_close(hidden[node], expected, **CLOSE)
+
+
+@pytest.mark.skipif(
+    not torch.backends.mkldnn.is_available(), reason="this build has no oneDNN"
+)
+@pytest.mark.parametrize("tied", [True, False])
+def test_packed_layers_say_what_the_module_said(tied: bool) -> None:
+    """The width of the logits was read from a weight that packing takes away."""
+    tree = random_tree(PROMPT[-1], 12, 4, vocab_size=32, seed=1)
+    module = tiny_model("llama", 1, num_layers=2, tied=tied)
+    expected = path_logits(module, PROMPT, tree)
+    assert pack_linear_layers(module) > 0
+    model = HuggingFaceModel(module)
+    assert model.vocab_size == 32
+    torch.testing.assert_close(tree_logits(model, PROMPT, tree), expected, **CLOSE)
 
 
 def test_an_attention_function_that_others_chose_is_set_back() -> None:

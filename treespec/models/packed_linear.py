@@ -44,6 +44,7 @@ class TiedLinear(nn.Module):
     def __init__(self, linear: nn.Linear) -> None:
         """Share the weight of ``linear``."""
         super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
         self.weight, self.bias = linear.weight, linear.bias
 
     def forward(self, rows: Tensor) -> Tensor:
