@@ -24,7 +24,8 @@ class DraftSetting:
     Attributes:
         vocab_size: Size of the target's vocabulary; no candidate may reach it.
         device: Where the target's trees live.
-        eos_ids: Tokens after which nothing is drafted.
+        eos_ids: Tokens that end a text. What is drafted after one is never committed,
+            so a drafter that has its tokens on the host saves itself the work.
         num_slots: Slots of the target's pool, enough for all requests at once.
     """
 

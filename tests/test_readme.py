@@ -1,0 +1,66 @@
+"""The README is executed: its code as it stands, its commands on tiny models."""
+
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL)
+POLICY = next(code for _, code in BLOCKS if code.startswith("# my_policy.py"))
+PYTHON = [code for kind, code in BLOCKS if kind == "python" and code != POLICY]
+(YAML,) = (code for kind, code in BLOCKS if kind == "yaml")
+COMMANDS = re.findall(r"^    (treespec .*)$", README, flags=re.MULTILINE)
+SETUP = re.findall(r"^    pip install .*$", README, flags=re.MULTILINE)
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Iterator[Path]:
+    """Write the files that the README tells the reader to write."""
+    (tmp_path / "my_policy.py").write_text(POLICY)
+    (tmp_path / "my_conf/policy").mkdir(parents=True)
+    (tmp_path / "my_conf/policy/sure.yaml").write_text(YAML)
+    line = re.search(r'`(\{"id".*?\})`', README)
+    assert line is not None
+    (tmp_path / "prompts.jsonl").write_text(line[1] + "\n")
+    yield tmp_path
+    sys.modules.pop("my_policy", None)
+
+
+@pytest.mark.parametrize("code", PYTHON)
+def test_python_code_runs_as_it_stands(code: str) -> None:
+    exec(compile(code, "README.md", "exec"), {})
+
+
+def test_a_class_of_ten_lines_has_ten_lines() -> None:
+    body = POLICY[POLICY.index("@dataclass") :].splitlines()
+    assert len([line for line in body if line.strip()]) <= 10
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_command_does_what_the_readme_says(
+    line, command, workplace, tiny_files
+) -> None:
+    words = shlex.split(line.replace("DIR", str(tiny_files.target)))[1:]
+    flags = [word for word in words if word.startswith("-")]
+    given = dict.fromkeys(flags, "")
+    for word in [*tiny_files.overrides, *words]:
+        if word not in flags:
+            key, _, value = word.partition("=")
+            given[key] = value
+    if given["dataset"] == "shipped" or "dataset.path" not in line:
+        given["num_prompts"] = "1"
+    arguments = [f"{k}={v}" if k not in flags else k for k, v in given.items()]
+    ended = command(*arguments, tiny=False)
+    assert (ended.code, ended.errors) == (0, [])
+    assert list(workplace.glob("outputs/*/*/DONE"))
+
+
+def test_ci_runs_the_very_test_command_of_the_readme() -> None:
+    (line,) = (line for line in SETUP if "pytest" in line)
+    command = line.partition("#")[0].strip()
+    assert command in (ROOT / ".ci/run").read_text().splitlines()
