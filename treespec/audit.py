@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from treespec.acceptance import AbstractAcceptanceRule, SampleAndMatch
+from treespec.acceptance import AbstractAcceptanceRule
 from treespec.metrics import Divergence, Verdict
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.session import Feed, ModelSession
@@ -58,13 +58,14 @@ def texts_must_agree(
     """Return whether speculation must give the very text of plain decoding.
 
     It must at temperature 0 with a lossless rule. Above, it must where the only draws
-    are one per committed token, the same for both: sample-and-match on a tree whose
-    drafting draws nothing. Other rules keep the law of the text, not the text.
+    are one per committed token, the same for both: a rule that draws like plain
+    decoding, on a tree whose drafting draws nothing. Other rules keep the law of the
+    text, not the text.
     """
     if not acceptance.lossless:
         return False
     draws_alike = (
-        isinstance(acceptance, SampleAndMatch)
+        acceptance.draws_like_autoregressive
         and policy.proposal is ProposalKind.DETERMINISTIC
     )
     return sampling.greedy or draws_alike

@@ -24,12 +24,13 @@ from treespec.drafters import (
     Frontier,
 )
 from treespec.errors import NumericalError, TreespecError
+from treespec.intake import Order, Prompt, Seed, make_requests
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.session import ModelSession
 from treespec.policies import AbstractDraftPolicy, Growth
 from treespec.recording import Phases, StepOutcome, record_step, trace_nodes
 from treespec.request import Request, Stopping
-from treespec.sampling import GeneratorChance, Sampling
+from treespec.sampling import Sampling
 from treespec.scheduler import Scheduler
 from treespec.stopwatch import Stopwatch
 from treespec.tree import TokenTree, root_tree
@@ -44,7 +45,6 @@ from treespec.types import (
 from treespec.verifiers import AbstractVerifier, Candidate, VerifierOutput
 
 GREEDY_SAMPLING = Sampling()
-Prompt = str | Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class SpeculativeDecoder:
         prompts: Sequence[Prompt],
         sampling: Sampling = GREEDY_SAMPLING,
         max_new_tokens: int = 128,
-        seed: int | Sequence[int] | None = 0,
+        seed: Seed = 0,
         stop: Sequence[str] = (),
     ) -> list[GenerationResult]:
         """Decode all prompts and return their results in order.
@@ -149,7 +149,7 @@ class SpeculativeDecoder:
         prompts: Sequence[Prompt],
         sampling: Sampling = GREEDY_SAMPLING,
         max_new_tokens: int = 128,
-        seed: int | Sequence[int] | None = 0,
+        seed: Seed = 0,
         stop: Sequence[str] = (),
     ) -> Iterator[Committed]:
         """Yield tokens as they are committed; arguments as in ``generate``."""
@@ -185,13 +185,23 @@ class Run:
         prompts: Sequence[Prompt],
         sampling: Sampling,
         max_new_tokens: int,
-        seed: int | Sequence[int] | None,
+        seed: Seed,
         stop: Sequence[str],
     ) -> None:
         """Check everything and reserve the pools; arguments as in ``generate``."""
         self.decoder, self.sampling = decoder, sampling
         decoder.check(sampling)
-        self.requests = self._make_requests(prompts, max_new_tokens, seed, stop)
+        order = Order(prompts, max_new_tokens, seed, stop)
+        stopping = Stopping(
+            max_new_tokens=max_new_tokens,
+            max_positions=decoder.target.max_positions,
+            eos_ids=decoder.eos_ids,
+            stop=tuple(stop),
+            tokenizer=decoder.tokenizer,
+        )
+        self.requests = make_requests(
+            order, decoder.target, stopping, decoder.controller.init
+        )
         self.scheduler = Scheduler(
             [r for r in self.requests if r.finish_reason is None],
             decoder.max_concurrent,
@@ -414,103 +424,3 @@ class Run:
         self.target.release(request.sequence)
         if self._speculates:
             self.draft.release(request.key)
-
-    def _make_requests(
-        self,
-        prompts: Sequence[Prompt],
-        max_new_tokens: int,
-        seed: int | Sequence[int] | None,
-        stop: Sequence[str],
-    ) -> list[Request]:
-        decoder = self.decoder
-        _check_lists(prompts, stop)
-        if max_new_tokens < 0:
-            raise TreespecError(f"max_new_tokens must be >= 0, got {max_new_tokens}")
-        if stop and decoder.tokenizer is None:
-            raise TreespecError("stop strings need a decoder with a tokenizer")
-        stopping = Stopping(
-            max_new_tokens=max_new_tokens,
-            max_positions=decoder.target.max_positions,
-            eos_ids=decoder.eos_ids,
-            stop=tuple(stop),
-            tokenizer=decoder.tokenizer,
-        )
-        seeds = _seeds(seed, len(prompts))
-        requests = []
-        for key, prompt in enumerate(prompts):
-            request = Request(
-                key=key,
-                prompt=self._prompt_tokens(key, prompt),
-                stopping=stopping,
-                chance=_chance(seeds[key], decoder.target.device),
-                seed=seeds[key],
-                controller_state=decoder.controller.init(),
-            )
-            if request.remaining <= 0:
-                request.finish_reason = "length"
-            requests.append(request)
-        return requests
-
-    def _prompt_tokens(self, key: int, prompt: Prompt) -> tuple[int, ...]:
-        """Return a prompt's token ids, checked."""
-        decoder = self.decoder
-        if isinstance(prompt, str):
-            if decoder.tokenizer is None:
-                raise TreespecError(
-                    f"prompt {key} is text, but the decoder has no tokenizer; give one "
-                    "or give token ids"
-                )
-            prompt = decoder.tokenizer.encode(prompt)
-        tokens = tuple(int(token) for token in prompt)
-        if not tokens:
-            raise TreespecError(
-                f"prompt {key} has no tokens; give at least one (the model's "
-                "beginning-of-sequence token, say)"
-            )
-        limit = decoder.target.max_positions
-        if len(tokens) > limit:
-            raise TreespecError(
-                f"prompt {key} has {len(tokens)} tokens, but the target reads at most "
-                f"{limit}; shorten it or choose a model with a longer context"
-            )
-        if not 0 <= min(tokens) <= max(tokens) < decoder.target.vocab_size:
-            raise TreespecError(
-                f"prompt {key} has token ids from {min(tokens)} to {max(tokens)}, but "
-                f"the target's vocabulary is 0 to {decoder.target.vocab_size - 1}"
-            )
-        return tokens
-
-
-def _check_lists(prompts: Sequence[Prompt], stop: Sequence[str]) -> None:
-    """Refuse one text where a list is wanted: its characters would be taken for it."""
-    if isinstance(prompts, str):
-        raise TreespecError(
-            "prompts must be a list, got one text; put it into brackets: [prompt]"
-        )
-    if isinstance(stop, str) or "" in stop:
-        raise TreespecError(
-            f"stop must be a list of non-empty strings, got {stop!r}; use [] for none"
-        )
-
-
-def _seeds(seed: int | Sequence[int] | None, count: int) -> list[int | None]:
-    """Return one seed per prompt."""
-    if seed is None:
-        return [None] * count
-    if isinstance(seed, int):
-        return [seed + i for i in range(count)]
-    if len(seed) != count:
-        raise TreespecError(
-            f"seed must be one number or one per prompt, got {len(seed)} for "
-            f"{count} prompts"
-        )
-    return list(seed)
-
-
-def _chance(seed: int | None, device: torch.device) -> GeneratorChance:
-    generator = torch.Generator(device=device)
-    if seed is None:
-        generator.seed()
-    else:
-        generator.manual_seed(seed)
-    return GeneratorChance(generator)

@@ -220,6 +220,7 @@ class FaultyChain(AbstractAcceptanceRule):
 
     lossless = False
     greedy_only = False
+    draws_like_autoregressive = False
     proposals = ChainSpeculative.proposals
 
     ratio: Callable[[Tensor, Tensor], Tensor] = torch.div

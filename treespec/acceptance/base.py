@@ -27,7 +27,7 @@ ANY_PROPOSAL: Mapping[ProposalKind, int | None] = MappingProxyType(
 class AbstractAcceptanceRule(ABC):
     """Decides which path of a tree survives.
 
-    A final class states the three facts below as plain class attributes.
+    A final class states the four facts below as plain class attributes.
     """
 
     @property
@@ -39,6 +39,15 @@ class AbstractAcceptanceRule(ABC):
     @abstractmethod
     def greedy_only(self) -> bool:
         """Whether the rule is right at temperature 0 only."""
+
+    @property
+    @abstractmethod
+    def draws_like_autoregressive(self) -> bool:
+        """Whether it draws exactly once per committed token, and from the target only.
+
+        Then a tree whose drafting draws nothing yields the very text that plain
+        decoding yields from the same seed.
+        """
 
     @property
     @abstractmethod

@@ -27,6 +27,7 @@ class ChainSpeculative(AbstractAcceptanceRule):
 
     lossless = True
     greedy_only = False
+    draws_like_autoregressive = False
     proposals = MappingProxyType(
         {ProposalKind.WITH_REPLACEMENT: 1, ProposalKind.WITHOUT_REPLACEMENT: 1}
     )

@@ -27,6 +27,7 @@ class Greedy(AbstractAcceptanceRule):
 
     lossless = True
     greedy_only = True
+    draws_like_autoregressive = True
     proposals = ANY_PROPOSAL
 
     def accept(

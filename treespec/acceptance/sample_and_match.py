@@ -29,6 +29,7 @@ class SampleAndMatch(AbstractAcceptanceRule):
 
     lossless = True
     greedy_only = False
+    draws_like_autoregressive = True
     proposals = ANY_PROPOSAL
 
     def accept(
