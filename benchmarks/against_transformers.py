@@ -152,19 +152,7 @@ class Bench:
             settings.num_assistant_tokens = NUM_DRAFTS
             settings.num_assistant_tokens_schedule = "constant"
             settings.assistant_confidence_threshold = 0.0
-            config = self._greedy(num_tokens)
-
-            def generate() -> tuple[int, ...]:
-                ids = torch.tensor([prompt])
-                output = self.target.generate(
-                    ids,
-                    attention_mask=torch.ones_like(ids),
-                    generation_config=config,
-                    **extra,
-                )
-                return tuple(output[0, len(prompt) :].tolist())
-
-            return self._timed(generate)
+            return self._timed(lambda: self._generate(prompt, num_tokens, extra))
 
         return run
 
@@ -199,29 +187,27 @@ class Bench:
         cache = DynamicCache(config=self.target.config)
         for layer, (keys, values) in enumerate(zip(*self.context, strict=True)):
             cache.update(keys[None].clone(), values[None].clone(), layer)
-        config = self._greedy(num_tokens)
+        extra = {self.plain.target._cache_argument: cache}
+        return self._timed(lambda: self._generate(prompt, num_tokens, extra))
 
-        def generate() -> tuple[int, ...]:
-            ids = torch.tensor([prompt])
-            output = self.target.generate(
-                ids,
-                attention_mask=torch.ones_like(ids),
-                generation_config=config,
-                **{self.plain.target._cache_argument: cache},
-            )
-            return tuple(output[0, len(prompt) :].tolist())
-
-        return self._timed(generate)
-
-    def _greedy(self, num_tokens: int) -> GenerationConfig:
-        """Return greedy decoding that never ends early."""
-        never = self.target.config.vocab_size - 1
-        return GenerationConfig(
+    def _generate(
+        self, prompt: list[int], num_tokens: int, extra: dict[str, object]
+    ) -> tuple[int, ...]:
+        """Decode greedily with stock ``generate``, and never end early."""
+        config = GenerationConfig(
             do_sample=False,
             max_new_tokens=num_tokens,
-            eos_token_id=never,
+            eos_token_id=self.target.config.vocab_size - 1,
             pad_token_id=0,
         )
+        ids = torch.tensor([prompt])
+        output = self.target.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            generation_config=config,
+            **extra,
+        )
+        return tuple(output[0, len(prompt) :].tolist())
 
     def _timed(self, generate: Callable[[], tuple[int, ...]]) -> Turn:
         for watcher in self.forwards:

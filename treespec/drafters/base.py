@@ -98,7 +98,10 @@ class AbstractDraftSession(ABC):
 
 
 class AbstractDrafter(ABC):
-    """A source of candidate tokens."""
+    """A source of candidate tokens.
+
+    A final class states the two facts below as plain class attributes.
+    """
 
     @property
     @abstractmethod

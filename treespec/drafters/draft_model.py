@@ -29,17 +29,10 @@ class DraftModel(AbstractDrafter):
         model: The draft model; it must read the target's token ids.
     """
 
+    source_names = ("draft_model",)
+    hidden_layers = ()
+
     model: AbstractLanguageModel
-
-    @property
-    def source_names(self) -> tuple[str, ...]:
-        """One source."""
-        return ("draft_model",)
-
-    @property
-    def hidden_layers(self) -> tuple[int, ...]:
-        """None: it reads tokens only."""
-        return ()
 
     def start(self, setting: DraftSetting) -> DraftModelSession:
         """Return a session with slots for all requests."""

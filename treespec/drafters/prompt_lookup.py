@@ -39,6 +39,9 @@ class PromptLookup(AbstractDrafter):
         max_candidates: Most candidates for one node.
     """
 
+    source_names = ("prompt_lookup",)
+    hidden_layers = ()
+
     max_ngram: int = 3
     min_ngram: int = 1
     max_candidates: int = 8
@@ -54,16 +57,6 @@ class PromptLookup(AbstractDrafter):
             raise TreespecError(
                 f"drafter.max_candidates must be >= 1, got {self.max_candidates}"
             )
-
-    @property
-    def source_names(self) -> tuple[str, ...]:
-        """One source."""
-        return ("prompt_lookup",)
-
-    @property
-    def hidden_layers(self) -> tuple[int, ...]:
-        """None: it reads tokens only."""
-        return ()
 
     def start(self, setting: DraftSetting) -> PromptLookupSession:
         """Return a session that indexes each request's text."""

@@ -13,15 +13,8 @@ from treespec.types import ProposalKind
 class Chain(AbstractDraftPolicy):
     """Drafts a line of likeliest tokens; its length is the budget's depth."""
 
-    @property
-    def proposal(self) -> ProposalKind:
-        """A function of the draft."""
-        return ProposalKind.DETERMINISTIC
-
-    @property
-    def max_children(self) -> int:
-        """One child per node."""
-        return 1
+    proposal = ProposalKind.DETERMINISTIC
+    max_children = 1
 
     def grow(self, growth: Growth) -> Layer | None:
         """Return the likeliest child of the last node."""
@@ -32,15 +25,8 @@ class Chain(AbstractDraftPolicy):
 class SampledChain(AbstractDraftPolicy):
     """Drafts a line of tokens drawn from the draft's law (2211.17192, 2302.01318)."""
 
-    @property
-    def proposal(self) -> ProposalKind:
-        """A draw from ``draft_probs``."""
-        return ProposalKind.WITH_REPLACEMENT
-
-    @property
-    def max_children(self) -> int:
-        """One child per node."""
-        return 1
+    proposal = ProposalKind.WITH_REPLACEMENT
+    max_children = 1
 
     def grow(self, growth: Growth) -> Layer | None:
         """Return a child of the last node, drawn from the draft's law."""

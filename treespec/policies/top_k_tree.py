@@ -21,6 +21,8 @@ class TopKTree(AbstractDraftPolicy):
         top_k: Most children of one node.
     """
 
+    proposal = ProposalKind.DETERMINISTIC
+
     top_k: int = 2
 
     def __post_init__(self) -> None:
@@ -29,11 +31,6 @@ class TopKTree(AbstractDraftPolicy):
             raise TreespecError(
                 f"policy.top_k must be an integer >= 1, got {self.top_k!r}"
             )
-
-    @property
-    def proposal(self) -> ProposalKind:
-        """A function of the draft."""
-        return ProposalKind.DETERMINISTIC
 
     @property
     def max_children(self) -> int:
