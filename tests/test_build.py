@@ -10,8 +10,9 @@ from treespec.acceptance import SampleAndMatch
 from treespec.build import build_job
 from treespec.drafters import PromptLookup
 from treespec.errors import TreespecError
+from treespec.job import DRAFT, TARGET
 from treespec.policies import Chain, TopKTree
-from treespec.runner import DRAFT, TARGET, check
+from treespec.runner import check
 from treespec.verifiers import Sequential
 
 CONF = Path(__file__).parents[1] / "conf"

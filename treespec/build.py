@@ -26,9 +26,9 @@ from treespec.controllers import AbstractController
 from treespec.datasets.base import AbstractDataset
 from treespec.drafters import AbstractDrafter
 from treespec.errors import TreespecError, unknown_name
+from treespec.job import DRAFT, TARGET, Job, Models, Settings, Strategies
 from treespec.models.source import ModelSource
 from treespec.policies import AbstractDraftPolicy
-from treespec.runner import DRAFT, TARGET, Job, Models, Settings, Strategies
 from treespec.sampling import Sampling
 from treespec.sinks.base import AbstractSink
 from treespec.sinks.run_folder import RunFolderSink

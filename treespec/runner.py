@@ -7,166 +7,36 @@ first; the run folder appears when decoding begins.
 from __future__ import annotations
 
 import gc
-import hashlib
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from tqdm.auto import tqdm
 
-from treespec.acceptance import AbstractAcceptanceRule
-from treespec.controllers import AbstractController
 from treespec.datasets.base import Prompt
 from treespec.decoder import SpeculativeDecoder
 from treespec.drafters import AbstractDrafter
-from treespec.environment import describe_machine, describe_model, package_version
+from treespec.environment import describe_machine, describe_model
 from treespec.errors import TreespecError
+from treespec.job import DRAFT, TARGET, Job
 from treespec.measure import Measurement, Task, measure
 from treespec.metrics import PromptOutcome, Summary
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.huggingface import HuggingFaceModel
 from treespec.models.loading import ModelInfo, inspect, load_module, locate
-from treespec.models.source import LocatedModel, ModelSource, check_source
+from treespec.models.source import LocatedModel, check_source
 from treespec.models.vocabulary import check_pair
-from treespec.policies import AbstractDraftPolicy
-from treespec.sampling import Sampling
-from treespec.sinks.base import AbstractSink, RunInfo, recording, status_of
+from treespec.sinks.base import RunInfo, recording, status_of
 from treespec.sinks.run_folder import SUMMARY, RunFolderSink, is_done
 from treespec.sinks.terminal import render
-from treespec.verifiers import AbstractVerifier
-
-TARGET, DRAFT = "pair.target", "pair.draft"
-"""Keys of the models, in the configuration and as a drafter's values."""
-
-Models = Mapping[str, AbstractLanguageModel]
-Trace = Literal["steps", "nodes"]
-
-# What does not change the result, or names the folder anyway.
-_NOT_IN_KEY = ("sink", "wandb", "output_root", "sweep_name", "force")
 
 
 class LosslessViolationError(RuntimeError):
     """A text that should be the target's own is not, by more than numerical noise."""
-
-
-@dataclass(frozen=True, slots=True)
-class Strategies:
-    """The five exchangeable parts.
-
-    Attributes:
-        drafter: The drafter, or what makes it from the pair's models.
-        needs: Keys of the models that it is made from.
-        policy: The draft policy.
-        controller: The controller.
-        acceptance: The acceptance rule.
-        verifier: The verifier.
-    """
-
-    drafter: AbstractDrafter | Callable[[Models], AbstractDrafter]
-    needs: frozenset[str]
-    policy: AbstractDraftPolicy
-    controller: AbstractController[Any]
-    acceptance: AbstractAcceptanceRule
-    verifier: AbstractVerifier
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The top-level keys of a configuration.
-
-    Attributes:
-        seed: Seed of the run.
-        max_new_tokens: Most new tokens per prompt.
-        num_prompts: How many prompts; ``None`` for all.
-        stop: Strings that end a text.
-        max_concurrent: Prompts decoded together.
-        warmup: Whether to decode a little before the clock starts.
-        trace: ``steps``, ``nodes`` or ``None``.
-        output_root: Folder of all results.
-        sweep_name: Folder of runs that belong together.
-        force: Whether to repeat a finished run.
-    """
-
-    seed: int
-    max_new_tokens: int
-    num_prompts: int | None
-    stop: Sequence[str]
-    max_concurrent: int
-    warmup: bool
-    trace: Trace | None
-    output_root: str
-    sweep_name: str
-    force: bool
-
-    def __post_init__(self) -> None:
-        """Check types and bounds; names are those of the configuration."""
-        for name, least in (("seed", 0), ("max_new_tokens", 1), ("max_concurrent", 1)):
-            _require_integer(name, getattr(self, name), least)
-        if self.num_prompts is not None:
-            _require_integer("num_prompts", self.num_prompts, 1, ", or null for all")
-        for name in ("warmup", "force"):
-            value = getattr(self, name)
-            if not isinstance(value, bool):
-                raise TreespecError(f"{name} must be true or false, got {value!r}")
-        if self.trace not in (None, "steps", "nodes"):
-            raise TreespecError(
-                f"trace must be steps, nodes or null, got {self.trace!r}"
-            )
-        texts = isinstance(self.stop, list | tuple) and all(
-            isinstance(text, str) and text for text in self.stop
-        )
-        if not texts:
-            raise TreespecError(
-                f"stop must be a list of texts, got {self.stop!r}; write stop=[END]"
-            )
-        for name in ("output_root", "sweep_name"):
-            value = getattr(self, name)
-            if not isinstance(value, str) or not value:
-                raise TreespecError(f"{name} must be a folder name, got {value!r}")
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Everything that a run is made of, before any weight is read.
-
-    Attributes:
-        config: The resolved configuration, for the record.
-        settings: Its top-level keys.
-        target: Where the target model is.
-        draft: Where the draft model is; ``None`` if the pair has none.
-        strategies: The five parts.
-        sampling: How the target's logits become a law.
-        prompts: What to decode.
-        sinks: Who is told, the run folder first.
-    """
-
-    config: dict[str, Any]
-    settings: Settings
-    target: ModelSource
-    draft: ModelSource | None
-    strategies: Strategies
-    sampling: Sampling
-    prompts: tuple[Prompt, ...]
-    sinks: tuple[AbstractSink, ...]
-
-    @property
-    def run_key(self) -> str:
-        """Hash of what determines the result: configuration, prompts, version."""
-        config = {k: v for k, v in self.config.items() if k not in _NOT_IN_KEY}
-        prompts = [asdict(prompt) for prompt in self.prompts]
-        content = [config, prompts, package_version("treespec")]
-        encoded = json.dumps(content, sort_keys=True, default=str).encode()
-        return hashlib.sha256(encoded).hexdigest()[:16]
-
-    @property
-    def folder(self) -> Path:
-        """The run's folder."""
-        root = Path(self.settings.output_root).expanduser()
-        return root / self.settings.sweep_name / self.run_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,14 +282,6 @@ class _Progress:
             ratio = self._baseline_s / self._speculative_s
             self._bar.set_postfix_str(f"speed-up so far {ratio:.2f}x")
         self._bar.update()
-
-
-def _require_integer(name: str, value: object, least: int, also: str = "") -> None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or value < least:  # type: ignore[operator]
-        raise TreespecError(
-            f"{name} must be an integer >= {least}{also}, got {value!r}"
-        )
 
 
 def _say(text: str) -> None:
