@@ -162,6 +162,13 @@ def test_a_prompt_draws_from_its_own_seed_whatever_its_neighbours(
         ("acceptance=chain_speculative", "ChainSpeculative is lossless for"),
         ("sampling=temperature", "Greedy is right at temperature 0 only"),
         ("wandb.mode=sometimes", "wandb.mode must be one of"),
+        ("policy=null", "Config group override must be a string"),
+        ("sweep_name=..", "sweep_name must stay inside of output_root"),
+        ("output_root=" + "a" * 300, "output_root: cannot write to"),
+        ("controller.max_depth=true", "max_depth must be an integer >= 0, got True"),
+        ("policy.top_k=true", "policy.top_k must be an integer >= 1, got True"),
+        ("drafter.max_ngram=2.5", "drafter.max_ngram must be an integer >= 1"),
+        ("drafter.max_candidates=nan", "drafter.max_candidates must be an integer"),
         ("wandb.mood=offline", "unknown key wandb.mood. Did you mean wandb.mode?"),
         ("-m policy=chain,foo", "unknown policy=foo"),
         (

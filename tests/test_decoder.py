@@ -147,7 +147,7 @@ def test_bad_input_is_refused_in_one_line_before_any_forward(
 def test_biased_parts_are_refused_when_they_are_put_together() -> None:
     with pytest.raises(IncompatiblePartsError, match="TopKTree"):
         decoder(acceptance=ChainSpeculative())
-    with pytest.raises(TreespecError, match="max_concurrent must be >= 1"):
+    with pytest.raises(TreespecError, match="max_concurrent must be an integer >= 1"):
         decoder(max_concurrent=0)
 
 
@@ -166,6 +166,37 @@ def test_a_policy_that_grows_too_many_nodes_is_told_so() -> None:
     with pytest.raises(TreespecError, match="Greedy2 grew a layer of 2 nodes") as error:
         decoder(policy=Greedy2(), controller=Constant(3, 1, 6)).generate([[1]])
     assert "growth.room" in str(error.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Astray(AbstractDraftPolicy):
+    """Returns one node that does not exist."""
+
+    proposal = ProposalKind.DETERMINISTIC
+    max_children = 1
+    token: int
+    parent: int
+
+    def grow(self, growth: Growth) -> Layer | None:
+        return Layer(
+            parents=torch.tensor([self.parent]),
+            tokens=torch.tensor([self.token]),
+            draft_logprobs=torch.zeros(1),
+            sources=torch.zeros(1, dtype=torch.int64),
+        )
+
+
+@pytest.mark.parametrize(
+    ("token", "parent", "told"),
+    [(99, 0, "drafted tokens"), (-1, 0, "drafted tokens"), (1, 5, "gave children")],
+)
+def test_a_policy_that_names_what_is_not_there_is_told_so(
+    token: int, parent: int, told: str
+) -> None:
+    """Unknown tokens once ended in an IndexError deep in the model's embedding."""
+    with pytest.raises(TreespecError, match=told) as error:
+        decoder(policy=Astray(token, parent)).generate([[1]])
+    assert "\n" not in str(error.value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,3 +1,4 @@
+import dataclasses
 import time
 
 import pytest
@@ -92,6 +93,16 @@ def test_the_warm_up_meets_every_number_of_rows():
     model = TableModel(never_repeating, VOCAB)
     measured(decoder_of(model, max_depth=7), tasks_of(1), max_new_tokens=1)
     assert set(range(2, 9)) <= {rows.tokens.shape[0] for rows in model.forwards}
+
+
+def test_the_warm_up_ends_whatever_the_limits_are():
+    """A limit of a million prompts or nodes once made the warm-up decode as many."""
+    model = TableModel(never_repeating, VOCAB)
+    decoder = dataclasses.replace(
+        decoder_of(model, max_concurrent=10**6), controller=Constant(1000, 1000, 10**6)
+    )
+    measured(decoder, tasks_of(2), max_new_tokens=1)
+    assert len(model.forwards) < 100
 
 
 def test_without_warm_up_nothing_runs_before_the_clock():

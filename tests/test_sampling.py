@@ -327,3 +327,11 @@ def test_acceptance_is_as_frequent_as_its_probability() -> None:
     chance = GeneratorChance(torch.Generator().manual_seed(0))
     accepted = sum(chance.accepts(torch.tensor(0.3)) for _ in range(5_000))
     assert abs(accepted / 5_000 - 0.3) < 0.03  # 4.6 standard deviations
+
+
+def test_a_processor_that_returns_another_shape_is_named() -> None:
+    sampling = Sampling(processors=(lambda histories, logits: logits[0],))
+    with pytest.raises(TreespecError, match=r"sampling\.processors"):
+        sampling.apply_history(
+            torch.zeros(1, 4), torch.tensor([1]), torch.tensor([-1]), [1]
+        )

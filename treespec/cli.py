@@ -110,6 +110,9 @@ def _run_hydra() -> int:
     except (HydraException, OmegaConfBaseException) as error:
         _say(f"error: {explain(error)}")
         return BAD_INPUT
+    except ValueError as error:  # Hydra's word for a group that is set to null
+        _say(f"error: {explain(error)}; write group=OPTION, see treespec --help")
+        return BAD_INPUT
     except RuntimeError as error:
         _say(f"error: {' '.join(str(error).split())}")
         return FAILED

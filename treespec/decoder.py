@@ -23,7 +23,7 @@ from treespec.drafters import (
     DraftSetting,
     Frontier,
 )
-from treespec.errors import NumericalError, TreespecError
+from treespec.errors import NumericalError, TreespecError, require_integer
 from treespec.intake import Order, Prompt, Seed, make_requests
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.session import ModelSession
@@ -33,7 +33,7 @@ from treespec.request import Request, Stopping
 from treespec.sampling import Sampling
 from treespec.scheduler import Scheduler
 from treespec.stopwatch import Stopwatch
-from treespec.tree import TokenTree, root_tree
+from treespec.tree import Layer, TokenTree, root_tree
 from treespec.types import (
     OFF,
     Acceptance,
@@ -96,10 +96,7 @@ class SpeculativeDecoder:
     def __post_init__(self) -> None:
         """Refuse parts that are wrong together."""
         self.check(GREEDY_SAMPLING)
-        if self.max_concurrent < 1:
-            raise TreespecError(
-                f"max_concurrent must be >= 1, got {self.max_concurrent}"
-            )
+        require_integer("max_concurrent", self.max_concurrent, 1)
 
     def check(self, sampling: Sampling) -> None:
         """Refuse a rule that would bias the output of this policy or this sampling.
@@ -313,6 +310,8 @@ class Run:
                 f"{type(policy).__name__} grew a layer of {layer.size} nodes where the "
                 f"budget leaves {growth.room}; return at most growth.room nodes"
             )
+        if layer.tokens.device.type == "cpu":  # elsewhere looking would mean waiting
+            _check_layer(layer, growth)
         first = draft.tree.size
         draft.tree = draft.tree.extend(layer, draft.frontier)
         nodes = torch.arange(first, draft.tree.size, device=draft.frontier.device)
@@ -405,7 +404,7 @@ class Run:
     def _num_slots(self, request: Request) -> int:
         """Return the most slots that a request can need: its text and one tree."""
         text = len(request.prompt) + request.remaining
-        return text + self.decoder.controller.largest.max_nodes
+        return text + self.decoder.controller.largest.most_nodes
 
     def _enter(self, request: Request) -> bool:
         """Reserve a request's slots in both models; false if there is no room."""
@@ -424,3 +423,20 @@ class Run:
         self.target.release(request.sequence)
         if self._speculates:
             self.draft.release(request.key)
+
+
+def _check_layer(layer: Layer, growth: Growth) -> None:
+    """Refuse a policy's nodes that do not exist: unknown tokens, strange parents."""
+    tokens, vocab_size = layer.tokens, growth.vocab_size
+    if layer.size and not 0 <= int(tokens.min()) <= int(tokens.max()) < vocab_size:
+        raise TreespecError(
+            f"the policy drafted tokens from {int(tokens.min())} to "
+            f"{int(tokens.max())}, but the target's vocabulary is 0 to "
+            f"{vocab_size - 1}; take tokens from growth.draft"
+        )
+    parents, size = layer.parents, growth.tree.size
+    if layer.size and not 0 <= int(parents.min()) <= int(parents.max()) < size:
+        raise TreespecError(
+            f"the policy gave children to nodes {parents.tolist()}, but the tree has "
+            f"nodes 0 to {size - 1}; take parents from growth.frontier"
+        )

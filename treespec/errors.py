@@ -20,6 +20,25 @@ class FetchError(TreespecError):
     """A model file could not be fetched, verified or stored."""
 
 
+def require_integer(name: str, value: object, least: int, also: str = "") -> None:
+    """Refuse a value that is no integer, or too small; true and false are none.
+
+    Args:
+        name: The key, for the message.
+        value: What was given.
+        least: The smallest value allowed.
+        also: What else is allowed, for the message.
+
+    Raises:
+        TreespecError: Names the key, the rule and the value.
+    """
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not (whole and isinstance(value, int) and value >= least):
+        raise TreespecError(
+            f"{name} must be an integer >= {least}{also}, got {value!r}"
+        )
+
+
 def unknown_name(kind: str, name: str, available: Iterable[str]) -> TreespecError:
     """Return the error for a name that does not exist, with the closest one."""
     names = sorted(available)

@@ -14,7 +14,7 @@ from treespec.controllers import AbstractController
 from treespec.datasets.base import Prompt
 from treespec.drafters import AbstractDrafter
 from treespec.environment import package_version
-from treespec.errors import TreespecError
+from treespec.errors import TreespecError, require_integer
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.source import ModelSource
 from treespec.policies import AbstractDraftPolicy
@@ -84,9 +84,9 @@ class Settings:
     def __post_init__(self) -> None:
         """Check types and bounds; names are those of the configuration."""
         for name, least in (("seed", 0), ("max_new_tokens", 1), ("max_concurrent", 1)):
-            _require_integer(name, getattr(self, name), least)
+            require_integer(name, getattr(self, name), least)
         if self.num_prompts is not None:
-            _require_integer("num_prompts", self.num_prompts, 1, ", or null for all")
+            require_integer("num_prompts", self.num_prompts, 1, ", or null for all")
         for name in ("warmup", "force"):
             value = getattr(self, name)
             if not isinstance(value, bool):
@@ -106,6 +106,12 @@ class Settings:
             value = getattr(self, name)
             if not isinstance(value, str) or not value:
                 raise TreespecError(f"{name} must be a folder name, got {value!r}")
+        parts = Path(self.sweep_name).parts
+        if Path(self.sweep_name).is_absolute() or ".." in parts:
+            raise TreespecError(
+                f"sweep_name must stay inside of output_root, got {self.sweep_name!r}; "
+                "choose another place with output_root=DIR"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +152,3 @@ class Job:
         """The run's folder."""
         root = Path(self.settings.output_root).expanduser()
         return root / self.settings.sweep_name / self.run_key
-
-
-def _require_integer(name: str, value: Any, least: int, also: str = "") -> None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or value < least:
-        raise TreespecError(
-            f"{name} must be an integer >= {least}{also}, got {value!r}"
-        )

@@ -24,6 +24,8 @@ from treespec.types import GenerationResult, ProposalKind
 
 WARMUP_TOKENS = 16
 """New tokens of the warm-up."""
+WARMUP_NODES = 64
+"""Largest tree of the warm-up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ def measure(
     baseline = _baseline(decoder, measurement.sampling)
     if measurement.warmup:
         say("warming up")
-        _warm_up(decoder, baseline, tasks[0], measurement)
+        _warm_up(decoder, baseline, tasks, measurement)
     size = decoder.max_concurrent
     batches = [tasks[start : start + size] for start in range(0, len(tasks), size)]
     outcomes: list[PromptOutcome] = []
@@ -165,17 +167,17 @@ def _judge(
 def _warm_up(
     decoder: SpeculativeDecoder,
     baseline: SpeculativeDecoder,
-    task: Task,
+    tasks: Sequence[Task],
     measurement: Measurement,
 ) -> None:
     """Let both sides work, then the target on every number of rows it may meet."""
     for side in (baseline, decoder):
         side.generate(
-            [task.tokens] * decoder.max_concurrent,
+            [task.tokens for task in tasks[: decoder.max_concurrent]],
             measurement.sampling,
             min(WARMUP_TOKENS, measurement.max_new_tokens),
         )
-    _warm_up_row_counts(decoder, task.tokens)
+    _warm_up_row_counts(decoder, tasks[0].tokens)
 
 
 @torch.inference_mode()
@@ -189,10 +191,11 @@ def _warm_up_row_counts(decoder: SpeculativeDecoder, tokens: tuple[int, ...]) ->
         return
     target = decoder.target
     text = tokens[: target.max_positions - 1]
-    session = ModelSession(target, len(text) + largest.max_nodes)
-    sequence = session.admit(text[-1:], len(text) + largest.max_nodes)
+    most_nodes = min(largest.most_nodes, WARMUP_NODES)
+    session = ModelSession(target, 1 + most_nodes)
+    sequence = session.admit(text[-1:], 1 + most_nodes)
     assert sequence is not None
-    for num_nodes in range(1, largest.max_nodes + 1):
+    for num_nodes in range(1, most_nodes + 1):
         tree = _star(text[-1], num_nodes, target.device)
         nodes = torch.arange(1, tree.size, device=target.device)
         session.run([Feed(sequence, tree, nodes)])

@@ -82,9 +82,9 @@ def run(job: Job) -> RunReport:
 
 def _run(job: Job) -> RunReport:
     check(job)
-    found = _find_models(job)
-    tasks = _tasks(job, found[0].info)
     try:
+        found = _find_models(job)
+        tasks = _tasks(job, found[0].info)
         environment, decoder = _load(job, found)
     except TreespecError:
         raise

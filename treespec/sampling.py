@@ -134,7 +134,14 @@ class Sampling:
         if self.repetition_penalty != 1.0:
             logits = _penalise(histories, logits, self.repetition_penalty)
         for processor in self.processors:
-            logits = processor(histories, logits)
+            processed = processor(histories, logits)
+            if processed.shape != logits.shape:
+                raise TreespecError(
+                    f"sampling.processors: {processor} returned logits of shape "
+                    f"{tuple(processed.shape)} for {tuple(logits.shape)}; return one "
+                    "logit per token and row"
+                )
+            logits = processed
         return logits
 
     def probs(self, logits: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, Protocol
 
-from treespec.errors import TreespecError
+from treespec.errors import require_integer
 
 NextKind = Literal["bonus", "recovered"]
 FinishReason = Literal["eos", "stop", "length"]
@@ -53,11 +53,12 @@ class Budget:
     def __post_init__(self) -> None:
         """Check the bounds."""
         for name, least in (("max_depth", 0), ("max_width", 1), ("max_nodes", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise TreespecError(
-                    f"{name} must be an integer >= {least}, got {value!r}"
-                )
+            require_integer(name, getattr(self, name), least)
+
+    @property
+    def most_nodes(self) -> int:
+        """Most drafted nodes that depth, width and nodes allow together."""
+        return min(self.max_nodes, self.max_depth * self.max_width)
 
     @property
     def speculates(self) -> bool:

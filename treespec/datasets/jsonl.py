@@ -86,7 +86,7 @@ def _read(path: str) -> str:
 def _parse(line: str, where: str) -> Prompt:
     try:
         row = json.loads(line)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:  # JSON that no reader can hold, too
         raise TreespecError(f"{where}: not JSON: {error}") from error
     if not isinstance(row, dict):
         raise TreespecError(f"{where}: must be an object with id, category and turns")

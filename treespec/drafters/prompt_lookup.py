@@ -21,7 +21,7 @@ from treespec.drafters.base import (
     DraftSetting,
     Frontier,
 )
-from treespec.errors import TreespecError
+from treespec.errors import TreespecError, require_integer
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,13 @@ class PromptLookup(AbstractDrafter):
 
     def __post_init__(self) -> None:
         """Check the bounds."""
-        if not 1 <= self.min_ngram <= self.max_ngram:
+        require_integer("drafter.max_ngram", self.max_ngram, 1)
+        require_integer("drafter.min_ngram", self.min_ngram, 1)
+        require_integer("drafter.max_candidates", self.max_candidates, 1)
+        if self.min_ngram > self.max_ngram:
             raise TreespecError(
                 "drafter.min_ngram must be between 1 and drafter.max_ngram, got "
                 f"min_ngram={self.min_ngram} and max_ngram={self.max_ngram}"
-            )
-        if self.max_candidates < 1:
-            raise TreespecError(
-                f"drafter.max_candidates must be >= 1, got {self.max_candidates}"
             )
 
     def start(self, setting: DraftSetting) -> PromptLookupSession:

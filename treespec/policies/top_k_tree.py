@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from treespec.errors import TreespecError
+from treespec.errors import require_integer
 from treespec.policies.base import AbstractDraftPolicy, Growth, as_layer
 from treespec.tree import Layer, path_logprobs
 from treespec.types import ProposalKind
@@ -27,10 +27,7 @@ class TopKTree(AbstractDraftPolicy):
 
     def __post_init__(self) -> None:
         """Check the bounds."""
-        if not isinstance(self.top_k, int) or self.top_k < 1:
-            raise TreespecError(
-                f"policy.top_k must be an integer >= 1, got {self.top_k!r}"
-            )
+        require_integer("policy.top_k", self.top_k, 1)
 
     @property
     def max_children(self) -> int:

@@ -42,7 +42,8 @@ _PARTIAL = ".partial"
 
 def is_done(folder: Path) -> bool:
     """Return whether the folder holds a finished run."""
-    return (folder / DONE).is_file()
+    with _disk(folder):
+        return (folder / DONE).is_file()
 
 
 class RunFolderSink(AbstractSink):
@@ -55,8 +56,9 @@ class RunFolderSink(AbstractSink):
     def check(self, folder: Path) -> None:
         """Refuse a folder that could not be made or written."""
         existing = folder
-        while not existing.exists() and existing != existing.parent:
-            existing = existing.parent
+        with _disk(folder):
+            while not existing.exists() and existing != existing.parent:
+                existing = existing.parent
         if not existing.is_dir():
             raise _disk_error(folder, f"{existing} is not a folder")
         if not os.access(existing, os.W_OK | os.X_OK):
