@@ -141,6 +141,20 @@ def test_speedup_interval_encloses_the_speedup():
     assert low < metrics.speedup(outcomes) < high
 
 
+def test_four_prompts_are_too_few_for_an_interval():
+    """Of two prompts the "interval" was just their two speed-ups."""
+    outcomes = [make_outcome(str(i), accepted=(i % 3, 1, 2)) for i in range(4)]
+    assert metrics.speedup_ci95(outcomes) is None
+
+
+def test_unequal_plain_steps_tell_of_a_disturbed_machine():
+    steps = make_steps((0,) * 10, (1,))
+    assert metrics.baseline_step_spread(steps) == pytest.approx(1.0)
+    slow = [replace(s, step_s=5 * s.step_s) for s in steps[:3]]
+    assert metrics.baseline_step_spread([*slow, *steps[3:]]) == pytest.approx(5.0)
+    assert metrics.baseline_step_spread([]) is None
+
+
 def test_tokens_per_second_count_neither_the_prefill_nor_its_token():
     result = make_result(make_steps((1,) * 10, (1,)))
     assert len(result.tokens) == 21
@@ -185,8 +199,7 @@ def test_lossless_counts_tell_ties_from_violations_and_from_what_was_not_checked
 
 def test_summary_has_every_promised_name_over_all_and_per_category():
     outcomes = [
-        make_outcome(str(i), category)
-        for i, category in enumerate(("qa", "qa", "story", "story"))
+        make_outcome(str(i), category) for i, category in enumerate(("qa", "story") * 5)
     ]
     summary = summarize(outcomes, wall_s=2.0, peak_memory_bytes=10)
     promised = {
@@ -218,9 +231,9 @@ def test_summary_has_every_promised_name_over_all_and_per_category():
         for name, parts in promised.items():
             assert group[name] is not None, name
             assert parts is None or set(group[name]) == parts
-    assert summary["throughput_rps"] == 2.0
+    assert summary["throughput_rps"] == 5.0
     assert summary["peak_memory_bytes"] == 10
-    assert summary["categories"]["qa"]["num_prompts"] == 2
+    assert summary["categories"]["qa"]["num_prompts"] == 5
 
 
 def test_a_category_has_the_numbers_of_a_run_of_its_own():

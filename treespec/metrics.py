@@ -32,6 +32,7 @@ Verdict = Literal["identical", "tie", "violation", "unchecked"]
 Summary = dict[str, Any]
 
 BOOTSTRAP_SEED = 0
+MIN_PROMPTS_FOR_INTERVAL = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,9 @@ def summarize(
     return {
         **_summarize_group(outcomes),
         "throughput_rps": _ratio(len(outcomes), wall_s),
+        "baseline_step_spread": baseline_step_spread(
+            [step for outcome in outcomes for step in outcome.baseline.steps]
+        ),
         "wall_s": wall_s,
         "peak_memory_bytes": peak_memory_bytes,
         "categories": {
@@ -173,7 +177,12 @@ def speedup(outcomes: Sequence[PromptOutcome]) -> float | None:
 
 
 def speedup_ci95(outcomes: Sequence[PromptOutcome]) -> list[float] | None:
-    """Return the 95% BCa interval of ``speedup`` over prompts, paired."""
+    """Return the 95% BCa interval of ``speedup`` over prompts, paired.
+
+    ``None`` for fewer than five prompts: resampling so few says nothing of others.
+    """
+    if len(outcomes) < MIN_PROMPTS_FOR_INTERVAL:
+        return None
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     interval = bootstrap_interval(_decode_rows(outcomes), _pooled_speedup, rng)
     return None if interval is None else [interval.low, interval.high]
@@ -348,6 +357,16 @@ def time_share(steps: Sequence[StepRecord]) -> dict[str, float | None]:
     phases["overhead"] = max(sum(step.step_s for step in steps) - measured, 0.0)
     total = measured + phases["overhead"]
     return {phase: _ratio(seconds, total) for phase, seconds in phases.items()}
+
+
+def baseline_step_spread(steps: Sequence[StepRecord]) -> float | None:
+    """Return the 90th percentile of plain steps' seconds over their median.
+
+    Plain steps all do the same work, so on a quiet machine this is little above 1.
+    """
+    marks = _percentiles([step.step_s for step in steps], (50, 90))
+    low, high = marks["p50"], marks["p90"]
+    return None if low is None or high is None else _ratio(high, low)
 
 
 def latency_ms(results: Sequence[GenerationResult]) -> dict[str, float | None]:

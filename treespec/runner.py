@@ -93,7 +93,7 @@ def _run(job: Job) -> RunReport:
         raise
     settings = job.settings
     info = _run_info(job, environment)
-    bar = tqdm(total=len(tasks), desc="decoding", unit="prompt")
+    bar = tqdm(total=len(tasks), desc="getting ready", unit="prompt")
     with recording(job.sinks, info) as record, bar:
         progress = _Progress(bar)
 
@@ -171,7 +171,7 @@ def _tasks(job: Job, info: ModelInfo) -> list[Task]:
         tasks.append(Task(prompt.id, prompt.category, tuple(tokens)))
     num_cut = sum(len(prompt.turns) > 1 for prompt in job.prompts)
     if num_cut:
-        _say(f"note: {num_cut} prompts have several turns; the first one is decoded")
+        _say(f"note: prompts with several turns: {num_cut}; the first turn is decoded")
     return tasks
 
 

@@ -1,6 +1,7 @@
 """The table fits a terminal, explains itself, and tells the truth on losslessness."""
 
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -43,6 +44,15 @@ def test_table_fits_88_columns_whatever_happened(outcomes):
     assert max(len(line) for line in table.splitlines()) <= 88
     assert "nan" not in table
     assert "None" not in table
+
+
+def test_a_disturbed_machine_is_told_of():
+    outcome = make_outcome(accepted=(0,) * 10)
+    slow = [replace(step, step_s=9.0) for step in outcome.baseline.steps[:3]]
+    steps = (*slow, *outcome.baseline.steps[3:])
+    disturbed = replace(outcome, baseline=replace(outcome.baseline, steps=steps))
+    assert "is the machine busy with other work?" in _render([disturbed])
+    assert "busy" not in _render([outcome])
 
 
 def test_categories_have_a_row_each():

@@ -107,6 +107,16 @@ def test_a_crashed_run_is_finished_as_failed(tmp_path):
     assert _of(_inspect(run_dir), "exit")[0]["exit_code"] == 1
 
 
+def test_a_job_that_starts_over_leaves_one_wandb_run(tmp_path):
+    """A killed job left its half-written run beside the finished one."""
+    run = make_run(tmp_path)
+    stale = run.folder / "wandb/offline-run-20200101_000000-k1"
+    stale.mkdir(parents=True)
+    record([WandbSink()], run, make_outcomes())
+    (left,) = (run.folder / "wandb").glob("offline-run-*")
+    assert left != stale
+
+
 def test_a_failing_wandb_costs_one_warning_and_no_result(tmp_path, monkeypatch, caplog):
     def broken(*_, **__):
         raise wandb.errors.CommError("no\nnetwork")

@@ -146,8 +146,8 @@ def _unpack_to(
     with (
         tqdm(
             total=4,
-            desc=f"{key}: unpacking {path.name}, once",
-            bar_format="{desc}: {postfix} {bar} {n}/{total} [{elapsed}]",
+            desc=f"{key}: unpacking {path.name} (only once)",
+            bar_format="{desc}{postfix} {bar} {n}/{total} [{elapsed}]",
             disable=not progress,
         ) as bar,
         quiet(),

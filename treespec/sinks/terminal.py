@@ -7,12 +7,13 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TextIO
 
-from treespec.metrics import PromptOutcome, Summary
+from treespec.metrics import MIN_PROMPTS_FOR_INTERVAL, PromptOutcome, Summary
 from treespec.sinks.base import AbstractSink, RunInfo, RunStatus
 
 _WIDTH = 88
 _LABEL = 16
 _MAX_DEPTHS = 8
+_UNEVEN = 1.5
 
 
 class TerminalSink(AbstractSink):
@@ -52,6 +53,7 @@ def render(summary: Summary) -> str:
             *_speed(summary),
             *_acceptance(summary),
             *_time(summary),
+            *_disturbance(summary),
             "",
             *_categories(summary),
             "",
@@ -63,7 +65,7 @@ def render(summary: Summary) -> str:
 def _speed(summary: Summary) -> list[str]:
     interval = summary["speedup_ci95"]
     spread = (
-        "no interval from a single prompt"
+        f"no interval from fewer than {MIN_PROMPTS_FOR_INTERVAL} prompts"
         if interval is None
         else f"95% confidence interval {_times(interval[0])} to {_times(interval[1])}"
     )
@@ -130,6 +132,17 @@ def _time(summary: Summary) -> list[str]:
     ]
 
 
+def _disturbance(summary: Summary) -> list[str]:
+    """Warn where plain steps, which all do the same work, took unequal times."""
+    spread = summary["baseline_step_spread"]
+    if spread is None or spread < _UNEVEN:
+        return []
+    return [
+        _line("Disturbed", f"{spread:.1f}x", "is what one plain step in ten took, or"),
+        _line("", "", "more, of the usual time: is the machine busy with other work?"),
+    ]
+
+
 def _categories(summary: Summary) -> list[str]:
     names = list(summary["categories"])
     width = min(max(map(len, ["By category", *names]), default=0), 24)
@@ -178,6 +191,8 @@ def _verdict_words(lossless: dict[str, int]) -> str:
             f"decoding; the rest ({lossless['ties']}) part from it where the target's "
             "two best tokens are equal within numerical noise."
         )
+    if checked == 1:
+        return "yes. The text is token for token that of plain decoding."
     return f"yes. All {checked} texts are token for token those of plain decoding."
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import netrc
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -78,6 +79,8 @@ class WandbSink(AbstractSink):
         with self._guarded():
             import wandb  # noqa: PLC0415 (costs a second; loaded only when used)
 
+            # What a killed run of the same key left is superseded, like its records.
+            shutil.rmtree(run.folder / "wandb", ignore_errors=True)
             known = wandb.Settings.model_fields
             settings = {key: _RESERVED[key] for key in _RESERVED if key in known}
             self._run = wandb.init(
