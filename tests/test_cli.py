@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from tests.models.folder import save_folder
@@ -162,6 +163,12 @@ def test_a_prompt_draws_from_its_own_seed_whatever_its_neighbours(
         ("acceptance=chain_speculative", "ChainSpeculative is lossless for"),
         ("sampling=temperature", "Greedy is right at temperature 0 only"),
         ("wandb.mode=sometimes", "wandb.mode must be one of"),
+        (
+            "drafter=draft_model drafter.model=oops",
+            "drafter.model must be a language model, got 'oops'",
+        ),
+        ("dataset.path=5", "dataset.path must be the path of a file, got 5"),
+        ("=3", "Config group override must be a string"),
         ("policy=null", "Config group override must be a string"),
         ("sweep_name=..", "sweep_name must stay inside of output_root"),
         ("output_root=" + "a" * 300, "output_root: cannot write to"),
@@ -383,6 +390,39 @@ def test_a_repetition_penalty_holds_for_both_sides(command, read_runs):
     (run,) = read_runs()
     assert run.environment["decoding"]["sampling"]["repetition_penalty"] == 1.3
     assert run.summary["lossless"]["identical"] == 3
+
+
+def test_a_finished_run_whose_summary_is_torn_is_told_apart(command, tmp_path):
+    command()
+    (done,) = tmp_path.glob("outputs/*/*/DONE")
+    (done.parent / "summary.json").write_text("{")
+    ended = command()
+    assert ended.code == 2
+    assert "use force=true to run it again" in ended.errors[0]
+
+
+def test_a_tokenizer_of_another_model_is_named(command, tiny_files, tmp_path):
+    """It once ended in a message about token ids, after the weights were read."""
+    folder = tmp_path / "mixed"
+    save_folder(folder, tiny_model("llama", seed=1, vocab_size=8))
+    ended = command(f"pair.target.path={folder}")
+    assert ended.code == 2
+    assert "the tokenizer is of another model" in ended.errors[0]
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_nan_names_the_prompt_and_the_step(command, tmp_path):
+    """The message once counted prompts within the batch: always prompt 0."""
+    model = tiny_model("llama", seed=1)
+    with torch.no_grad():
+        model.get_input_embeddings().weight[TOKENS.index("w")] = torch.nan
+    save_folder(tmp_path / "nan", model)
+    ended = command(
+        f"pair.target.path={tmp_path}/nan", "max_new_tokens=1", "warmup=false"
+    )
+    assert ended.code == 2
+    assert "while decoding 'plain'" in ended.errors[0]
+    assert "step 0" in ended.errors[0]
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)

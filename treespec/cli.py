@@ -78,6 +78,11 @@ def main() -> None:
 
 def run_command() -> int:
     """Run the command in ``sys.argv`` and return its exit code."""
+    if not _has_working_directory():
+        _say(
+            "error: the working directory does not exist any more; cd to one that does"
+        )
+        return BAD_INPUT
     with TemporaryDirectory(prefix="treespec-") as scratch:
         _prepare(scratch)
         return _run_hydra()
@@ -188,7 +193,9 @@ def _attempt(config: DictConfig) -> tuple[int, str]:
         return NOT_LOSSLESS, f"{error}; see {job.folder}"
     except Exception as error:  # one job must not take the others with it
         reason = " ".join(str(error).split())
-        where = "" if job is None else f"; the traceback is in {job.folder}/status.json"
+        where = ""
+        if job is not None and (job.folder / "status.json").is_file():
+            where = f"; the traceback is in {job.folder}/status.json"
         return FAILED, f"{type(error).__name__}: {reason}{where}"
     word = "finished before" if report.skipped else "done"
     return OK, f"{word}, speed-up {_times(report.summary['speedup'])}, {report.folder}"
@@ -267,6 +274,14 @@ def _prepare(scratch: str) -> None:
         node={"app_name": "treespec", "header": "", "footer": "", "template": _HELP},
         **_REPLACE,
     )
+
+
+def _has_working_directory() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _absolute_config_path(arguments: list[str]) -> list[str]:

@@ -46,7 +46,7 @@ def describe_machine() -> dict[str, Any]:
             torch.cuda.get_device_name(index)
             for index in range(torch.cuda.device_count())
         ],
-        "git": _git_state(Path.cwd()),
+        "git": _git_state(_project_folder()),
     }
 
 
@@ -87,6 +87,12 @@ def _cpu_model() -> str | None:
         return platform.processor() or None
     names = [line.partition(":")[2].strip() for line in lines if "model name" in line]
     return names[0] if names else platform.processor() or None
+
+
+def _project_folder() -> Path:
+    """Return the checkout that treespec runs from, else the working directory."""
+    checkout = Path(__file__).resolve().parents[1]
+    return checkout if (checkout / ".git").exists() else Path.cwd()
 
 
 def _git_state(folder: Path) -> Mapping[str, Any] | None:

@@ -15,6 +15,7 @@ import torch
 from treespec.acceptance import Greedy, SampleAndMatch
 from treespec.audit import Finding, audit, texts_must_agree
 from treespec.decoder import SpeculativeDecoder
+from treespec.errors import NumericalError
 from treespec.metrics import PromptOutcome, Summary, summarize
 from treespec.models.session import Feed, ModelSession
 from treespec.sampling import Sampling
@@ -140,13 +141,17 @@ def _decode(
     if on_cuda:
         torch.cuda.reset_peak_memory_stats(device)
     watch = Stopwatch(device)
-    results = decoder.generate(
-        [task.tokens for task in batch],
-        measurement.sampling,
-        measurement.max_new_tokens,
-        [prompt_seed(measurement.seed, task.id) for task in batch],
-        measurement.stop,
-    )
+    try:
+        results = decoder.generate(
+            [task.tokens for task in batch],
+            measurement.sampling,
+            measurement.max_new_tokens,
+            [prompt_seed(measurement.seed, task.id) for task in batch],
+            measurement.stop,
+        )
+    except NumericalError as error:
+        names = ", ".join(repr(task.id) for task in batch)
+        raise NumericalError(f"while decoding {names}: {error}") from error
     wall_s = watch.total()
     # The host's memory has no high-water mark that could be reset per side.
     peak = torch.cuda.max_memory_allocated(device) if on_cuda else None

@@ -168,6 +168,12 @@ def _tasks(job: Job, info: ModelInfo) -> list[Task]:
                 f" included), but {TARGET} reads at most {limit} with its answer; "
                 "shorten the prompt, or choose a model with a longer context"
             )
+        if max(tokens, default=0) >= info.vocab_size:
+            raise TreespecError(
+                f"{TARGET}: its tokenizer made token {max(tokens)} of prompt "
+                f"{prompt.id!r}, but the model knows 0 to {info.vocab_size - 1}; the "
+                "tokenizer is of another model"
+            )
         tasks.append(Task(prompt.id, prompt.category, tuple(tokens)))
     num_cut = sum(len(prompt.turns) > 1 for prompt in job.prompts)
     if num_cut:
@@ -256,8 +262,15 @@ def _check_verdict(summary: Summary) -> None:
 
 def _skip(folder: Path) -> RunReport:
     """Show what a finished run found."""
-    summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-    print(f"\n{render(summary)}\n")
+    try:
+        summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        table = render(summary)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TreespecError(
+            f"{folder} is marked as done, but its {SUMMARY} cannot be read "
+            f"({type(error).__name__}); use force=true to run it again"
+        ) from error
+    print(f"\n{table}\n")
     print(f"This run was finished before: {folder}")
     print("Nothing was decoded. Use force=true to run it again.", flush=True)
     return RunReport(folder, skipped=True, summary=summary)

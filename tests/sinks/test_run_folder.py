@@ -16,7 +16,7 @@ from tests.outcomes import make_outcome
 from tests.sinks.runs import make_outcomes, make_run, record
 from treespec.errors import TreespecError
 from treespec.metrics import summarize
-from treespec.sinks import rows
+from treespec.sinks import rows, run_folder
 from treespec.sinks.base import RunStatus, recording
 from treespec.sinks.reader import read_run
 from treespec.sinks.run_folder import RunFolderSink, is_done
@@ -289,3 +289,31 @@ def test_a_folder_below_a_file_is_refused_before_any_work(tmp_path):
 def test_checking_a_folder_that_can_be_made_leaves_nothing_behind(tmp_path):
     RunFolderSink().check(tmp_path / "new" / "sweep" / "k1")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_two_processes_never_write_one_run(run):
+    """Two equal jobs at once once left a DONE beside the files of only one of them."""
+    first, second = RunFolderSink(), RunFolderSink()
+    first.open(run)
+    with pytest.raises(TreespecError, match="another process is writing this very run"):
+        second.open(run)
+    outcomes = make_outcomes()
+    for outcome in outcomes:
+        first.prompt(outcome)
+    first.close(summarize(outcomes, wall_s=1.5), RunStatus("done"))
+    assert list(read_run(run.folder).outcomes) == outcomes
+    second.open(run)  # the claim ended with the first
+    second.close(None, RunStatus("interrupted"))
+
+
+def test_a_whole_file_is_never_seen_half_written(run, finished, monkeypatch):
+    """Public case 37: a crash in mid-write leaves what was there before."""
+    before = (finished / "summary.json").read_text()
+
+    def crash(file):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_folder, "_sync", crash)
+    with pytest.raises(KeyboardInterrupt):
+        run_folder._write(finished / "summary.json", "{")
+    assert (finished / "summary.json").read_text() == before

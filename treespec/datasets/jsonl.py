@@ -27,6 +27,13 @@ class JsonlDataset(AbstractDataset):
 
     path: str
 
+    def __post_init__(self) -> None:
+        """Check that the path is text."""
+        if not isinstance(self.path, str):
+            raise TreespecError(
+                f"dataset.path must be the path of a file, got {self.path!r}"
+            )
+
     def load(self, num_prompts: int | None) -> list[Prompt]:
         """Return the file's prompts; see the base class for which ones."""
         return choose(
@@ -117,4 +124,6 @@ def _text(row: dict[str, Any], key: str, where: str) -> str:
 
 
 def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value)
+    if not isinstance(value, str) or not value:
+        return False
+    return not any("\ud800" <= character <= "\udfff" for character in value)

@@ -16,6 +16,7 @@ from treespec.drafters.base import (
     DraftSetting,
     Frontier,
 )
+from treespec.errors import TreespecError
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.session import CachedSequence, Feed, ModelSession
 from treespec.tree import TokenTree
@@ -33,6 +34,14 @@ class DraftModel(AbstractDrafter):
     hidden_layers = ()
 
     model: AbstractLanguageModel
+
+    def __post_init__(self) -> None:
+        """Check that there is a model."""
+        if not isinstance(self.model, AbstractLanguageModel):
+            raise TreespecError(
+                f"drafter.model must be a language model, got {self.model!r}; write "
+                "drafter.model=pair.draft"
+            )
 
     def start(self, setting: DraftSetting) -> DraftModelSession:
         """Return a session with slots for all requests."""

