@@ -216,13 +216,19 @@ def test_a_prompt_that_leaves_no_room_for_an_answer_is_named(command, tmp_path):
     assert not (tmp_path / "outputs").exists()
 
 
-def test_a_draft_model_with_another_vocabulary_is_refused(command, tmp_path):
+def test_a_draft_model_with_another_vocabulary_is_refused_unless_experts_insist(
+    command, tmp_path
+):
     tokens = [*TOKENS[:4], *reversed(TOKENS[4:])]
     draft = save_folder(tmp_path / "draft", tiny_model("llama", seed=3), tokens)
-    ended = command("drafter=draft_model", f"pair.draft.path={draft}")
+    arguments = ["drafter=draft_model", f"pair.draft.path={draft}"]
+    ended = command(*arguments)
     assert ended.code == 2
     assert "vocabulary is not the target's" in ended.errors[0]
     assert not (tmp_path / "outputs").exists()
+    used = command(*arguments, "pair.allow_mismatch=true")
+    assert used.code == 0
+    assert "All 3 texts are token for token" in used.out
 
 
 def test_a_class_of_the_user_plugs_in_from_the_command_line(

@@ -80,6 +80,7 @@ def build_job(config: DictConfig, trusted: Iterable[str] = ()) -> Job:
         settings=settings,
         target=target,
         draft=draft,
+        allow_mismatch=plain["pair"].get("allow_mismatch", False),
         strategies=Strategies(
             drafter=builder.drafter(part["drafter"]),
             needs=_wanted_models(part["drafter"]),
@@ -307,7 +308,11 @@ def _sources(pair: Any) -> tuple[ModelSource, ModelSource | None]:
     """Return the pair's models; a draft without any place to find it is none."""
     if not isinstance(pair, dict):
         raise TreespecError(f"pair must have target and draft, got {pair!r}")
-    _check_keys(pair, ("target", "draft"), "pair.")
+    _check_keys(pair, ("target", "draft", "allow_mismatch"), "pair.")
+    if not isinstance(pair.get("allow_mismatch", False), bool):
+        raise TreespecError(
+            f"pair.allow_mismatch must be true or false, got {pair['allow_mismatch']!r}"
+        )
     target = _source(_section(pair, "target", "pair."), TARGET)
     if pair.get("draft") is None:
         return target, None

@@ -123,6 +123,7 @@ class Job:
         settings: Its top-level keys.
         target: Where the target model is.
         draft: Where the draft model is; ``None`` if the pair has none.
+        allow_mismatch: Whether the two may have different vocabularies.
         strategies: The five parts.
         sampling: How the target's logits become a law.
         prompts: What to decode.
@@ -133,6 +134,7 @@ class Job:
     settings: Settings
     target: ModelSource
     draft: ModelSource | None
+    allow_mismatch: bool
     strategies: Strategies
     sampling: Sampling
     prompts: tuple[Prompt, ...]

@@ -152,7 +152,11 @@ def _find_models(job: Job) -> list[_Found]:
         found.append(_Found(key, located, inspect(located, key)))
     if len(found) == 2:
         target, draft = found
-        check_pair(target.info.tokenizer.vocab(), draft.info.tokenizer.vocab())
+        check_pair(
+            target.info.tokenizer.vocab(),
+            draft.info.tokenizer.vocab(),
+            allow_mismatch=job.allow_mismatch,
+        )
     return found
 
 

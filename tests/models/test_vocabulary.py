@@ -35,7 +35,7 @@ def test_a_permuted_vocabulary_of_the_same_size_is_refused() -> None:
         "pair.draft: its vocabulary is not the target's: 2 token(s) differ, for "
         "example 'a' is id 4 in the target and id 5 in the draft; choose a draft "
         "model with the same tokenizer, or draft without a model: "
-        "drafter=prompt_lookup"
+        "drafter=prompt_lookup (experts: pair.allow_mismatch=true)"
     )
 
 

@@ -47,7 +47,7 @@ def check_pair(
         return
     raise IncompatiblePartsError(
         f"{message}; choose a draft model with the same tokenizer, or draft without a "
-        "model: drafter=prompt_lookup"
+        f"model: drafter=prompt_lookup (experts: {key}.allow_mismatch=true)"
     )
 
 
