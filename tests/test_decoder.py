@@ -518,3 +518,14 @@ def test_agreement_is_scripted_as_said() -> None:
     )
     steps = base.generate([[1]], max_new_tokens=30)[0].steps
     assert [record.num_accepted for record in steps[:6]] == [2, 0, 1, 2, 0, 1]
+
+
+def test_decoding_builds_no_gradient_graph() -> None:
+    """Public case 37: a forgotten inference mode kept every step's graph in memory."""
+    model = adapted("llama", 1)
+    model.module.requires_grad_(True)
+    run = Run(decoder(target=model), [[1, 2, 3]], GREEDY_SAMPLING, 4, 0, ())
+    for _ in run.steps():
+        keys = run.target.cache.layer(0).keys
+        assert keys.is_inference()
+        assert not keys.requires_grad
