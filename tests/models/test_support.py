@@ -51,3 +51,11 @@ def test_a_cache_without_rollback_is_refused(
     assert message.startswith(f"pair.target: model type {config.model_type!r} ")
     assert "sliding-window" in message
     assert "\n" not in message
+
+
+def test_a_prompt_that_is_read_in_both_directions_is_refused() -> None:
+    """A prefix-LM decoded fluently and wrongly: its prompt sees its own future."""
+    config = tiny_config("llama")
+    config.prefix_lm = True
+    with pytest.raises(TreespecError, match="both directions"):
+        causal_model_class(config, "pair.target")

@@ -12,7 +12,7 @@ is ``cache`` since 5.24, ``past_key_values`` before) is read from the signature.
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -94,7 +94,7 @@ class _Call:
 
     rows: ForwardRows
     windows: tuple[int | None, ...]
-    num_calls: int = 0
+    layers: list[int] = field(default_factory=list)
 
 
 def slot_attention(
@@ -139,8 +139,9 @@ def slot_attention(
                 f"{type(module).__name__} passes {name!r} to its attention, which "
                 "treespec does not compute; choose a model without it"
             )
-    treespec_call.num_calls += 1
-    window = treespec_call.windows[_layer_index(module)]
+    layer = _layer_index(module)
+    treespec_call.layers.append(layer)
+    window = treespec_call.windows[layer]
     num_heads, head_dim = query.shape[1], query.shape[3]
     groups = num_heads // key.shape[1]
     outputs = []
@@ -263,11 +264,12 @@ class HuggingFaceModel(AbstractLanguageModel):
             **{self._cache_argument: Cache(layers=layers)},
             **({"treespec_call": call} if ours else {}),
         )
-        if ours and call.num_calls != len(self._windows):
+        if ours and call.layers != list(range(len(self._windows))):
             raise TreespecError(
-                f"{type(self.module).__name__} computed {call.num_calls} of "
-                f"{len(self._windows)} layers through the attention interface, so its "
-                "cache cannot be a slot pool; choose a model that supports it"
+                f"{type(self.module).__name__} ran layers {call.layers} through the "
+                f"attention interface, not each of its {len(self._windows)} layers "
+                "once and in order, so its cache cannot be a slot pool; choose a model "
+                "that does"
             )
         hidden = None
         if hidden_layers:

@@ -55,7 +55,9 @@ def _unsupported_config(config: PreTrainedConfig) -> str | None:
         f"has layers of kind {kinds}": kinds,
         "biases attention by distance (ALiBi)": _uses_alibi(config),
         "attends in both directions": (
-            getattr(config, "use_bidirectional_attention", False) or not is_decoder
+            getattr(config, "use_bidirectional_attention", False)
+            or getattr(config, "prefix_lm", False)
+            or not is_decoder
         ),
         "shares keys and values between layers": (
             getattr(config, "num_kv_shared_layers", 0)
