@@ -54,7 +54,7 @@ def decoder(**changes: object) -> SpeculativeDecoder:
         verifier=TreeAttention(),
         controller=Constant(3, 2, 6),
     )
-    return replace(base, **changes)  # type: ignore[arg-type]
+    return replace(base, **changes)
 
 
 # A path that is not contiguous, through the whole loop: public case 04
@@ -139,7 +139,7 @@ def test_bad_input_is_refused_in_one_line_before_any_forward(
     refusing = decoder(target=target)
     for call in (refusing.generate, refusing.stream):
         with pytest.raises(TreespecError, match=told) as caught:
-            call(prompts, **arguments)  # type: ignore[operator]
+            call(prompts, **arguments)
         assert "\n" not in str(caught.value)
     assert target.forwards == []
 

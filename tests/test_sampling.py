@@ -240,7 +240,7 @@ def test_a_bad_value_is_one_line_that_names_the_key_and_the_way_out(
 
 def test_a_list_of_processors_becomes_a_tuple() -> None:
     ban = InPlaceBan()
-    assert Sampling(processors=[ban]).processors == (ban,)  # type: ignore[arg-type]
+    assert Sampling(processors=[ban]).processors == (ban,)
     assert Sampling(temperature=0, top_p=1) == Sampling()
 
 

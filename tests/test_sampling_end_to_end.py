@@ -149,14 +149,14 @@ def shares(decoder: SpeculativeDecoder, sampling: Sampling, count: int) -> Count
     found: Counter[str] = Counter()
     for weight, result in outcomes(play(decoder, [0, 2, 1], count, sampling)):
         for record in result.steps:
-            found["rounds"] += weight  # type: ignore[assignment]
+            found["rounds"] += weight
             recovered = record.next_kind == "recovered"
-            found["recovered"] += weight * recovered  # type: ignore[assignment]
+            found["recovered"] += weight * recovered
         for node in result.traces:
             is_evaluated = node.verdict in ("accepted", "rejected")
             accepted = node.verdict == "accepted"
-            found["evaluated"] += weight * is_evaluated  # type: ignore[assignment]
-            found["accepted"] += weight * accepted  # type: ignore[assignment]
+            found["evaluated"] += weight * is_evaluated
+            found["accepted"] += weight * accepted
     return found
 
 

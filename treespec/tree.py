@@ -203,9 +203,9 @@ def ancestor_mask(parents: Tensor) -> Tensor:
     return reach
 
 
-def node_depths(parents: Tensor) -> Tensor:  # [N] -> [N]
-    """Return each node's depth; the root has depth 0."""
-    return ancestor_mask(parents).sum(dim=-1) - 1
+def node_depths(reach: Tensor) -> Tensor:  # [N, N] -> [N]
+    """Return each node's depth from an ``ancestor_mask``; the root has depth 0."""
+    return reach.sum(dim=-1) - 1
 
 
 def path_logprobs(tree: TokenTree) -> Tensor:  # [N]

@@ -91,4 +91,4 @@ def test_a_rule_that_leaves_out_a_fact_cannot_be_built() -> None:
         lossless = True
 
     with pytest.raises(TypeError, match="greedy_only"):
-        Unfinished()  # type: ignore[abstract]
+        Unfinished()

@@ -1,9 +1,10 @@
 """Linear layers in the layout of the CPU's own kernels.
 
 On a CPU a forward of a few rows waits for memory, so that checking a tree should cost
-about as much as one token. With weights as PyTorch stores them it does not: a float32
-product of 8 rows takes 1.5 to 2 times as long as one row. oneDNN's inner product
-over weights that were reordered once is nearly flat up to 16 rows. The layout is what
+about as much as one token. With weights as PyTorch stores them it does not: float32
+forwards of 2 to 8 rows took 1.5 to 1.8 times as long as one row where this was measured
+(``benchmarks/packed_linear.py``). With oneDNN's inner product over weights that were
+reordered once they took 0.9 to 1.3 times as long. The layout is what
 ``torch.compile`` uses when it freezes a model; results differ from ``nn.Linear`` by
 rounding only.
 """

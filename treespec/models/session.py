@@ -21,7 +21,7 @@ from treespec.models.base import (
     Segment,
 )
 from treespec.models.cache import UNSEEN, Region, SlotCache
-from treespec.tree import TokenTree, ancestor_mask
+from treespec.tree import TokenTree, ancestor_mask, node_depths
 
 PREFILL_CHUNK = 512
 """Most pending tokens of a request in one forward: bounds the memory of a prefill."""
@@ -193,7 +193,7 @@ class ModelSession:
         fed = feed.nodes if fed is None else torch.cat((fed, feed.nodes))
         sequence.fed_nodes = fed
         sequence.fed_slots.extend(node_slots)
-        depths = reach.sum(dim=-1) - 1
+        depths = node_depths(reach)
         root = len(sequence.tokens) - 1
         positions = torch.cat((positions, root + depths[feed.nodes]))
         family = _Family(
