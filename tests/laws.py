@@ -22,7 +22,8 @@ import torch
 from torch import Tensor
 
 from treespec.acceptance import AbstractAcceptanceRule
-from treespec.sampling import AbstractChance, Sampling
+from treespec.sampling import NO_TOKEN, AbstractChance, Sampling
+from treespec.siblings import draw_siblings
 from treespec.tree import ROOT, Layer, TokenTree, root_tree
 from treespec.types import Acceptance, ProposalKind
 
@@ -55,6 +56,18 @@ class ScriptedChance(AbstractChance):
     def draw(self, probs: Tensor) -> Tensor:
         rows = probs.reshape(-1, probs.shape[-1]).tolist()
         return torch.tensor([self._choose(row) for row in rows]).view(probs.shape[:-1])
+
+    def draw_without_replacement(self, probs: Tensor, num_draws: int) -> Tensor:
+        return torch.stack([self._draw_in_turn(row, num_draws) for row in probs])
+
+    def _draw_in_turn(self, law: Tensor, num_draws: int) -> Tensor:
+        tokens = torch.full((num_draws,), NO_TOKEN)
+        for place in range(num_draws):
+            if law.sum() <= 0:
+                break
+            tokens[place] = self._choose((law / law.sum()).tolist())
+            law = law.index_fill(0, tokens[place], 0.0)
+        return tokens
 
     def _choose(self, weights: list[float]) -> int:
         assert not any(math.isnan(weight) for weight in weights)
@@ -100,42 +113,14 @@ def constant_model(*probs: float) -> Model:
     return lambda text: logits
 
 
-def draw_siblings(
+def children_of(
     proposal: ProposalKind, law: Tensor, width: int, chance: AbstractChance
 ) -> list[int]:
     """Children of one node in draw order, as the kind of proposal defines them."""
-    likeliest = law.topk(width).indices.tolist()
-    match proposal:
-        case ProposalKind.DETERMINISTIC:
-            return likeliest
-        case ProposalKind.WITH_REPLACEMENT:
-            return [int(chance.draw(law)) for _ in range(width)]
-        case ProposalKind.WITHOUT_REPLACEMENT:
-            return _draw_in_turn(law, width, chance)
-        case ProposalKind.GREEDY_PLUS_RANDOM:
-            fixed = likeliest[:-1]
-            return fixed + _draw_in_turn(_without(law, fixed), 1, chance)
-        case ProposalKind.ARGMAX_PAIR:
-            best = likeliest[0]
-            first = int(chance.draw(law))
-            if first != best:
-                return [first, best]
-            return [best, *_draw_in_turn(_without(law, [best]), 1, chance)]
-
-
-def _without(law: Tensor, tokens: list[int]) -> Tensor:
-    rest = law.clone()
-    rest[tokens] = 0
-    return rest / rest.sum() if rest.sum() > 0 else rest
-
-
-def _draw_in_turn(law: Tensor, width: int, chance: AbstractChance) -> list[int]:
-    """Sequential draws without replacement; fewer if the law has too few tokens."""
-    drawn: list[int] = []
-    while len(drawn) < width and law.sum() > 0:
-        drawn.append(int(chance.draw(law)))
-        law = _without(law, drawn[-1:])
-    return drawn
+    if proposal is ProposalKind.DETERMINISTIC:
+        return law.topk(width).indices.tolist()
+    drawn = draw_siblings(proposal, law[None], width, chance)[0].tolist()
+    return [token for token in drawn if token != NO_TOKEN]
 
 
 @dataclass(frozen=True)
@@ -183,7 +168,7 @@ class Setting:
         new = [
             (node, token, float(law[token].log()))
             for node, law in zip(frontier, laws, strict=True)
-            for token in draw_siblings(self.proposal, law, width, chance)
+            for token in children_of(self.proposal, law, width, chance)
         ]
         parents, tokens, logprobs = zip(*new, strict=True)
         return Layer(

@@ -10,7 +10,8 @@ one by at most twice that (each of the two compared scores may be off by it) is 
 Anything else is a *violation*.
 
 Sampled texts can be compared as well if the rule draws exactly once per committed token
-and nothing else draws: then both texts come from the same draws.
+and nothing else draws: then both texts come from the same uniforms. What is measured is
+then the cumulated law, in which a draw looks its uniform up.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from treespec.metrics import Divergence, Verdict
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.session import Feed, ModelSession
 from treespec.policies import AbstractDraftPolicy
-from treespec.sampling import Sampling, exponential_clocks
+from treespec.sampling import Sampling, uniforms
 from treespec.tree import Layer, TokenTree, root_tree
 from treespec.types import GenerationResult, ProposalKind
 
@@ -130,7 +131,7 @@ class _Judge:
     target: AbstractLanguageModel
     sampling: Sampling
     result: GenerationResult
-    _draws: _Draws | None = None
+    _marks: Sequence[float] = ()
     _dtype: torch.dtype = torch.float32
 
     def measure(self, index: int, tokens: Sequence[int]) -> Divergence:
@@ -145,20 +146,16 @@ class _Judge:
         one_row = self._logits_one_row(first, last)
         others = [self._logits_many_rows(first, last, bushy=b) for b in (False, True)]
         many_rows = others[0]
-        noise = max(float((one_row - other).abs().max()) for other in others)
-        # Rows may agree by luck; closer than neighbouring numbers they never are.
-        noise = max(noise, self._spacing(float(one_row[-1].abs().max())))
-        if not self.sampling.greedy:
-            noise /= self.sampling.temperature
-        margin = self._behind(self._scores(one_row[-1], last, index), tokens)
+        noise = max(self._noise(one_row, other) for other in others)
+        margin = self._margin(one_row[-1], last, index, tokens)
         if margin == _FAR:  # filtered out here, but perhaps not by the other rounding
-            margin = self._behind(self._scores(many_rows[-1], last, index), tokens)
+            margin = self._margin(many_rows[-1], last, index, tokens)
         return Divergence(index, margin, noise)
 
     def top_margin(self, index: int) -> float:
         """Return the difference of the two best scores at ``index``."""
         last = len(self.result.prompt_tokens) + index - 1
-        scores = self._scores(self._logits_many_rows(last, last)[-1], last, index)
+        scores = self._processed(self._logits_many_rows(last, last)[-1], last)
         best = scores.topk(2).values
         return _finite(float(best[0] - best[1]))
 
@@ -171,9 +168,9 @@ class _Judge:
             first, last = prompt + index - 1, prompt + stop - 2
             rows = self._logits_many_rows(first, last)
             for offset, logits in enumerate(rows):
-                scores = self._scores(logits, first + offset, index + offset)
-                if int(scores.argmax()) != tokens[index + offset]:
-                    found.append(index + offset)
+                place, token = index + offset, tokens[index + offset]
+                if self._margin(logits, first + offset, place, (token,)) > 0:
+                    found.append(place)
         return found
 
     @property
@@ -229,61 +226,60 @@ class _Judge:
         self._dtype = logits.dtype
         return logits.double()
 
-    def _spacing(self, value: float) -> float:
-        """Return the distance of neighbouring logits of that size."""
-        return value * torch.finfo(self._dtype).eps
+    def _noise(self, left: Tensor, right: Tensor) -> float:  # [L, V], [L, V]
+        """Return how much two readings of the same tokens differ, at most.
 
-    def _scores(self, logits: Tensor, last: int, index: int) -> Tensor:
-        """Return what the choice at ``index`` was the argmax of, [V] -> [V].
+        In the unit of ``_margin``: logits at temperature 0, else probability.
+        """
+        if self.sampling.greedy:
+            # Rows may agree by luck; closer than neighbouring numbers they never are.
+            spacing = torch.finfo(self._dtype).eps * float(left[-1].abs().max())
+            return max(spacing, float((left - right).abs().max()))
+        left, right = self.sampling.probs(left), self.sampling.probs(right)
+        moved = (left - right).cumsum(dim=-1).abs().max()
+        return max(torch.finfo(torch.float32).eps, float(moved))
+
+    def _margin(
+        self, logits: Tensor, last: int, index: int, tokens: Sequence[int]
+    ) -> float:
+        """Return how far the worst of ``tokens`` is from being chosen at ``index``.
+
+        At temperature 0 in logits; above, in probability: from the draw's uniform to
+        the token's stretch of the cumulated law.
 
         Args:
-            logits: Logits after the token at ``last``.
+            logits: Logits after the token at ``last``.  # [V]
             last: Place in the whole text.
             index: Place among the new tokens.
+            tokens: The tokens in question.
         """
+        processed, chosen = self._processed(logits, last), list(tokens)
+        if self.sampling.greedy:
+            return _finite(float((processed.max() - processed[chosen]).max()))
+        probs = self.sampling.probs(processed).double()
+        if not probs[chosen].all():
+            return _FAR
+        above = (probs.cumsum(dim=-1) / probs.sum())[chosen]
+        below = above - (probs / probs.sum())[chosen]
+        mark = self._mark(index)
+        return float(torch.maximum(below - mark, mark - above).max().clamp(min=0))
+
+    def _processed(self, logits: Tensor, last: int) -> Tensor:
+        """Return the logits after the token at ``last``, history applied."""
         root = torch.zeros(1, dtype=torch.int64, device=logits.device)
-        processed = self.sampling.apply_history(
+        return self.sampling.apply_history(
             logits[None], root, root - 1, self._text[: last + 1]
         )[0]
-        if self.sampling.greedy:
-            return processed
-        return self.sampling.probs(processed).log() - self._log_clocks(
-            index, processed.shape[-1]
-        )
 
-    def _log_clocks(self, index: int, vocab_size: int) -> Tensor:
-        """Return the log of the exponential clocks that the text's draw had there."""
-        if self._draws is None or index < self._draws.index:
+    def _mark(self, index: int) -> float:
+        """Return the uniform that the text's draw at ``index`` had."""
+        if len(self._marks) <= index:
             assert self.result.seed is not None
             generator = torch.Generator(device=self.target.device)
-            self._draws = _Draws(generator.manual_seed(self.result.seed))
-        return self._draws.log_clocks(index, vocab_size)
-
-    @staticmethod
-    def _behind(scores: Tensor, tokens: Sequence[int]) -> float:
-        return _finite(float((scores.max() - scores[list(tokens)]).max()))
-
-
-@dataclass(slots=True)
-class _Draws:
-    """The draws of a request, made once more.
-
-    Attributes:
-        generator: Where they come from.
-        index: The last draw that was made; -1 before the first.
-    """
-
-    generator: torch.Generator
-    index: int = -1
-    _clocks: Tensor | None = None
-
-    def log_clocks(self, index: int, vocab_size: int) -> Tensor:
-        """Return the log of the clocks of a draw that is not before the last one."""
-        while self.index < index:
-            self._clocks = exponential_clocks((vocab_size,), self.generator)
-            self.index += 1
-        assert self._clocks is not None
-        return self._clocks.log()
+            generator.manual_seed(self.result.seed)
+            count = len(self.result.tokens)
+            self._marks = [float(uniforms((1,), generator)) for _ in range(count)]
+        return self._marks[index]
 
 
 def _finite(value: float) -> float:

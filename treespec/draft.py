@@ -71,6 +71,10 @@ class AbstractDraft(ABC):
     def known_rows(self) -> Tensor:  # [R]
         """Return the rows whose law is not empty, in ascending order."""
 
+    @abstractmethod
+    def row_sources(self) -> Tensor:  # [F]
+        """Return the source that each row's law is from; 0 where nothing is known."""
+
 
 @dataclass(frozen=True, slots=True)
 class DenseDraft(AbstractDraft):
@@ -108,6 +112,10 @@ class DenseDraft(AbstractDraft):
         """Return all rows."""
         return torch.arange(self.logits.shape[0], device=self.logits.device)
 
+    def row_sources(self) -> Tensor:  # [F]
+        """Return the one source for every row."""
+        return torch.full_like(self.known_rows(), self.source)
+
 
 @dataclass(frozen=True, slots=True)
 class SparseDraft(AbstractDraft):
@@ -144,3 +152,11 @@ class SparseDraft(AbstractDraft):
         """Return the rows that have candidates."""
         rows: Tensor = torch.unique(self.candidates.rows)
         return rows
+
+    def row_sources(self) -> Tensor:  # [F]
+        """Return the source of each row's best candidate."""
+        best = self.top(1)
+        sources = torch.zeros(
+            self.num_rows, dtype=torch.int64, device=best.sources.device
+        )
+        return sources.index_copy(0, best.rows, best.sources)

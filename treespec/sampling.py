@@ -14,12 +14,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from treespec.errors import TreespecError
 
 GREEDY_BELOW = 1e-5
 """Temperatures below this mean argmax: dividing by them would only overflow."""
+NO_TOKEN = -1
+"""Stands where a law had no token left to draw."""
 
 
 class LogitsProcessor(Protocol):
@@ -166,7 +169,7 @@ class Sampling:
 
 
 class AbstractChance(ABC):
-    """The only two ways in which a request may be lucky.
+    """The only three ways in which a request may be lucky.
 
     Drafting and acceptance take all their randomness from here, so that a test can put
     in its place an object that tries every outcome and adds up their exact weights.
@@ -187,10 +190,24 @@ class AbstractChance(ABC):
         """Draw one token per row, independently, without waiting for the device.
 
         Args:
-            probs: Laws.  # [..., V]
+            probs: Laws; each has some mass.  # [..., V]
 
         Returns:
             Token ids.  # [...] int64
+        """
+
+    @abstractmethod
+    def draw_without_replacement(self, probs: Tensor, num_draws: int) -> Tensor:
+        """Draw different tokens per row, one after the other, in the order drawn.
+
+        Each draw is from the row's law without the tokens drawn before, renormalised.
+
+        Args:
+            probs: Laws, of any mass; a row may be empty.  # [R, V]
+            num_draws: K, how many tokens per row.
+
+        Returns:
+            Token ids, ``NO_TOKEN`` where the law had run out.  # [R, K] int64
         """
 
 
@@ -206,39 +223,76 @@ class GeneratorChance(AbstractChance):
 
     def accepts(self, probability: Tensor) -> bool:
         """Return true with the given probability: never at 0, always at 1."""
-        uniform = _uniforms((), self.generator).to(probability.device)
+        uniform = uniforms((), self.generator).to(probability.device)
         return bool(uniform < probability)
 
     def draw(self, probs: Tensor) -> Tensor:
         """Draw one token per row; see the function ``draw``."""
         return draw(probs, self.generator)
 
+    def draw_without_replacement(self, probs: Tensor, num_draws: int) -> Tensor:
+        """Draw different tokens; see the function ``draw_without_replacement``."""
+        return draw_without_replacement(probs, num_draws, self.generator)
+
 
 def draw(probs: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw one token per row by a race of exponential clocks, without a device sync.
+    """Draw one token per row from a single uniform, without a device sync.
 
-    Uniforms are float64: among 150,000 tokens the winner's clock is so small that
-    float32 would round it. A token of probability 0 never wins.
+    The uniform is looked up in the cumulated law, both float64: among 150,000 tokens
+    float32 would round the small ones away. A token of probability 0 is never drawn.
 
     Args:
-        probs: Laws.  # [..., V]
-        generator: Advances by one uniform per probability.
+        probs: Laws; each has some mass.  # [..., V]
+        generator: Advances by one uniform per row.
 
     Returns:
         Token ids.  # [...] int64
     """
-    clocks = exponential_clocks(probs.shape, generator).to(probs.device)
-    return (probs / clocks).argmax(dim=-1)
+    marks = uniforms((*probs.shape[:-1], 1), generator).to(probs.device)
+    return look_up(probs, marks)[..., 0]
 
 
-def exponential_clocks(shape: Sequence[int], generator: torch.Generator) -> Tensor:
-    """Return the times at which the tokens of a ``draw`` would ring at rate 1."""
-    uniforms = _uniforms(shape, generator)
-    smallest = torch.finfo(uniforms.dtype).tiny  # log(0) would stop every clock
-    return uniforms.clamp_(min=smallest).log_().neg_()
+def look_up(probs: Tensor, marks: Tensor) -> Tensor:  # [..., V], [..., M] -> [..., M]
+    """Return the tokens in whose stretch of the cumulated law the marks in [0, 1) are.
+
+    A token's stretch is from the mass of all tokens before it, included, to that mass
+    plus its own, excluded.
+    """
+    cumulated = probs.double().cumsum(dim=-1)
+    total = cumulated[..., -1:]
+    # Rounding must not carry a mark to the end, where no token is.
+    before_end = torch.nextafter(total, torch.zeros_like(total))
+    return torch.searchsorted(
+        cumulated, torch.minimum(marks * total, before_end), right=True
+    )
 
 
-def _uniforms(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+def draw_without_replacement(
+    probs: Tensor, num_draws: int, generator: torch.Generator
+) -> Tensor:
+    """Draw different tokens by a race of exponential clocks, without a device sync.
+
+    The order in which the clocks ring is the order of successive draws; it is that of
+    the Gumbel-top-k trick (1903.06059). Clocks are float64, because the first of
+    150,000 rings so early that float32 would round it.
+
+    Args:
+        probs: Laws, of any mass; a row may be empty.  # [R, V]
+        num_draws: K, how many tokens per row.
+        generator: Advances by one uniform per probability.
+
+    Returns:
+        Token ids, ``NO_TOKEN`` where the law had run out.  # [R, K] int64
+    """
+    drawn = uniforms(probs.shape, generator)
+    smallest = torch.finfo(drawn.dtype).tiny  # log(0) would stop every clock
+    clocks = drawn.clamp_(min=smallest).log_().neg_().to(probs.device)
+    first = (probs / clocks).topk(min(num_draws, probs.shape[-1]), dim=-1)
+    tokens = first.indices.masked_fill(first.values <= 0, NO_TOKEN)
+    return F.pad(tokens, (0, num_draws - tokens.shape[-1]), value=NO_TOKEN)
+
+
+def uniforms(shape: Sequence[int], generator: torch.Generator) -> Tensor:
     """Return float64 uniforms in [0, 1) on the generator's device."""
     return torch.rand(
         tuple(shape),

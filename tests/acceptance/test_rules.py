@@ -28,6 +28,9 @@ class NoChance(AbstractChance):
     def draw(self, probs: Tensor) -> Tensor:
         raise AssertionError("asked for luck")
 
+    def draw_without_replacement(self, probs: Tensor, num_draws: int) -> Tensor:
+        raise AssertionError("asked for luck")
+
 
 def seeded(seed: int) -> GeneratorChance:
     return GeneratorChance(torch.Generator().manual_seed(seed))
@@ -207,6 +210,9 @@ class Unlucky(AbstractChance):
 
     def draw(self, probs: Tensor) -> Tensor:
         return (probs > 0).int().argmax(dim=-1)
+
+    def draw_without_replacement(self, probs: Tensor, num_draws: int) -> Tensor:
+        return probs.topk(num_draws, dim=-1).indices
 
 
 def test_a_rejection_without_a_residual_is_rounding_and_accepts() -> None:

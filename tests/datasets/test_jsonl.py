@@ -91,7 +91,7 @@ def test_a_missing_file_a_folder_and_an_empty_file_are_told_apart(tmp_path, writ
 
 
 @pytest.mark.parametrize(
-    "content", [b"not gzip at all", gzip.compress(b"{}" * 999)[:-9]]
+    "content", [b"not gzip at all", gzip.compress(b"{}" * 999, mtime=0)[:-9]]
 )
 def test_a_broken_compressed_file_is_refused(tmp_path, content):
     path = tmp_path / "prompts.jsonl.gz"

@@ -1,7 +1,8 @@
 """What shape does the tree get?"""
 
-from treespec.policies.base import AbstractDraftPolicy, Growth, as_layer
+from treespec.policies.base import AbstractDraftPolicy, Growth, as_layer, drawn_layer
 from treespec.policies.chain import Chain, SampledChain
+from treespec.policies.sampled_tree import SampledTree
 from treespec.policies.top_k_tree import TopKTree
 
 __all__ = [
@@ -9,6 +10,8 @@ __all__ = [
     "Chain",
     "Growth",
     "SampledChain",
+    "SampledTree",
     "TopKTree",
     "as_layer",
+    "drawn_layer",
 ]

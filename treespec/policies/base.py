@@ -11,11 +11,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from treespec.draft import AbstractDraft, Children
-from treespec.sampling import AbstractChance, Sampling
-from treespec.tree import Layer, TokenTree
+from treespec.sampling import NO_TOKEN, AbstractChance, Sampling
+from treespec.siblings import draw_siblings
+from treespec.tree import Layer, TokenTree, path_logprobs
 from treespec.types import Budget, ProposalKind
 
 
@@ -84,3 +86,52 @@ def as_layer(growth: Growth, children: Children) -> Layer | None:
         draft_logprobs=children.logprobs,
         sources=children.sources,
     )
+
+
+def drawn_layer(
+    growth: Growth, proposal: ProposalKind, num_children: int
+) -> Layer | None:
+    """Return drawn children of the frontier's likeliest nodes, or ``None``.
+
+    Which nodes get children depends on their own paths, never on the tokens that are
+    drawn below them: so nothing drawn is dropped, and siblings keep their joint law.
+
+    Args:
+        growth: The tree so far.
+        proposal: How siblings are drawn.
+        num_children: Children of one node; fewer where the budget or a law is smaller.
+    """
+    num_children = min(num_children, growth.room)
+    rows = _likeliest_rows(growth, growth.room // num_children)
+    if rows.shape[0] == 0:
+        return None
+    laws = growth.draft.law(growth.sampling, growth.vocab_size)
+    drawn = draw_siblings(proposal, laws[rows], num_children, growth.chance)
+    places = (drawn != NO_TOKEN).nonzero(as_tuple=True)
+    parent_rows, tokens = rows[places[0]], drawn[places]
+    return Layer(
+        parents=growth.frontier[parent_rows],
+        tokens=tokens,
+        draft_logprobs=laws[parent_rows, tokens].log(),
+        sources=growth.draft.row_sources()[parent_rows],
+        draft_probs=laws,
+        # A token that is drawn again shares the subtree of its first draw.
+        expand=(~_is_repeated(drawn)[places]).nonzero().flatten(),
+    )
+
+
+def _likeliest_rows(growth: Growth, num_rows: int) -> Tensor:  # [R]
+    """Return the known rows of the frontier whose paths are likeliest, in order."""
+    known = growth.draft.known_rows()
+    if known.shape[0] <= num_rows:
+        return known
+    paths = path_logprobs(growth.tree)[growth.frontier[known]]
+    best = paths.topk(num_rows).indices.sort().values
+    return known[best]
+
+
+def _is_repeated(drawn: Tensor) -> Tensor:  # [R, K] -> [R, K] bool
+    """Return which tokens have been drawn before in their row."""
+    same = drawn[:, :, None] == drawn[:, None, :]
+    earlier = torch.ones_like(same).tril(diagonal=-1)
+    return (same & earlier).any(dim=-1)

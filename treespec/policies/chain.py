@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from treespec.policies.base import AbstractDraftPolicy, Growth, as_layer
+from treespec.policies.base import AbstractDraftPolicy, Growth, as_layer, drawn_layer
 from treespec.tree import Layer
 from treespec.types import ProposalKind
 
@@ -30,15 +30,4 @@ class SampledChain(AbstractDraftPolicy):
 
     def grow(self, growth: Growth) -> Layer | None:
         """Return a child of the last node, drawn from the draft's law."""
-        known = growth.draft.known_rows()
-        if known.shape[0] == 0:
-            return None
-        law = growth.draft.law(growth.sampling, growth.vocab_size)
-        tokens = growth.chance.draw(law)
-        return Layer(
-            parents=growth.frontier,
-            tokens=tokens,
-            draft_logprobs=law.gather(1, tokens[:, None])[:, 0].log(),
-            sources=growth.draft.top(1).sources,
-            draft_probs=law,
-        )
+        return drawn_layer(growth, self.proposal, 1)

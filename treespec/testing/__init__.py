@@ -1,0 +1,5 @@
+"""The conformance kit: does a plug-in keep its contract, and is it lossless?"""
+
+from treespec.testing.failure import ConformanceError
+
+__all__ = ["ConformanceError"]
