@@ -14,16 +14,6 @@ import pytest
 import torch
 from scipy import stats
 
-from tests.laws import (
-    Law,
-    Model,
-    Setting,
-    autoregressive_law,
-    constant_model,
-    distance,
-    outcomes,
-    random_model,
-)
 from tests.oracles import adapted, reference
 from tests.tiny import perturbed
 from treespec.acceptance import AbstractAcceptanceRule, ChainSpeculative, SampleAndMatch
@@ -34,6 +24,9 @@ from treespec.models.huggingface import HuggingFaceModel
 from treespec.models.table import TableModel
 from treespec.policies import AbstractDraftPolicy, Chain, SampledChain, TopKTree
 from treespec.sampling import AbstractChance, Sampling
+from treespec.testing.enumeration import outcomes
+from treespec.testing.laws import Law, Setting, autoregressive_law, distance
+from treespec.testing.toys import Model, constant_model, random_model
 from treespec.types import GenerationResult, ProposalKind
 from treespec.verifiers import TreeAttention
 

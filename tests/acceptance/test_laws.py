@@ -7,18 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.laws import (
-    Setting,
-    autoregressive_law,
-    bias,
-    constant_model,
-    distance,
-    expected_accepted,
-    output_law,
-    random_model,
-    recovered_share,
-    rounds,
-)
 from treespec.acceptance import (
     AbstractAcceptanceRule,
     ChainSpeculative,
@@ -26,6 +14,17 @@ from treespec.acceptance import (
     SampleAndMatch,
 )
 from treespec.sampling import AbstractChance, Sampling
+from treespec.testing.laws import (
+    Setting,
+    autoregressive_law,
+    bias,
+    distance,
+    expected_accepted,
+    output_law,
+    recovered_share,
+    rounds,
+)
+from treespec.testing.toys import constant_model, random_model
 from treespec.tree import TokenTree
 from treespec.types import Acceptance, ProposalKind
 

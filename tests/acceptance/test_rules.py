@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch import Tensor
 
-from tests.laws import Setting, constant_model, play_round, random_model
 from tests.strategies import CPU, VOCAB_SIZE, repeatable, token_trees
 from treespec.acceptance import ChainSpeculative, Greedy, SampleAndMatch
 from treespec.errors import NumericalError
 from treespec.sampling import AbstractChance, GeneratorChance, Sampling
+from treespec.testing.laws import Setting, play_round
+from treespec.testing.toys import constant_model, random_model
 from treespec.tree import ROOT, Layer, TokenTree, root_tree
 from treespec.types import ProposalKind
 

@@ -5,12 +5,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.laws import random_model
 from tests.scripts import make_tree
 from treespec.draft import AbstractDraft, Children, DenseDraft, SparseDraft
 from treespec.errors import TreespecError
 from treespec.policies import AbstractDraftPolicy, Chain, Growth, SampledChain, TopKTree
 from treespec.sampling import GeneratorChance, Sampling
+from treespec.testing.toys import random_model
 from treespec.tree import NO_PARENT, ROOT, TokenTree
 from treespec.types import Budget, ProposalKind
 

@@ -1,22 +1,15 @@
-"""The exact output law of an acceptance rule, by trying every outcome of every draw.
+"""The exact law of the text that an acceptance rule writes, on toys.
 
-A rule takes all its randomness from an ``AbstractChance``. Here that object replays a
-script of outcomes and notes which others were possible, so that running an experiment
-until no script is left visits every outcome once, with its exact weight in float64.
-
-Models are functions from the text so far to next-token logits; trees are grown by
-``grow`` from every kind of proposal. Acceptance is run through the package's own tree
-and sampling, so a law that comes out right vouches for them too.
+Trees are grown by ``Setting.grow`` from every kind of proposal. Acceptance is run
+through the package's own tree and sampling, so a law that comes out right vouches for
+them too.
 """
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -24,106 +17,27 @@ from torch import Tensor
 from treespec.acceptance import AbstractAcceptanceRule
 from treespec.sampling import NO_TOKEN, AbstractChance, Sampling
 from treespec.siblings import draw_siblings
+from treespec.testing.enumeration import outcomes
+from treespec.testing.toys import Model, Text
 from treespec.tree import ROOT, Layer, TokenTree, root_tree
 from treespec.types import Acceptance, ProposalKind
 
 CPU = torch.device("cpu")
 PLAIN = Sampling(temperature=1.0)
-Text = tuple[int, ...]
 Law = Mapping[Text, float]
-Model = Callable[[Text], Tensor]
-Outcome = TypeVar("Outcome")
-
-
-class ScriptedChance(AbstractChance):
-    """Replays the outcomes of a script, then takes the first possible one each time.
-
-    Attributes:
-        weight: Probability of everything that happened so far.
-        untried: Scripts that lead to the outcomes passed over.
-    """
-
-    def __init__(self, script: tuple[int, ...]) -> None:
-        self.weight = 1.0
-        self.untried: list[tuple[int, ...]] = []
-        self._script = script
-        self._taken: tuple[int, ...] = ()
-
-    def accepts(self, probability: Tensor) -> bool:
-        accepted = min(1.0, float(probability))
-        return bool(self._choose([1 - accepted, accepted]))
-
-    def draw(self, probs: Tensor) -> Tensor:
-        rows = probs.reshape(-1, probs.shape[-1]).tolist()
-        return torch.tensor([self._choose(row) for row in rows]).view(probs.shape[:-1])
-
-    def draw_without_replacement(self, probs: Tensor, num_draws: int) -> Tensor:
-        return torch.stack([self._draw_in_turn(row, num_draws) for row in probs])
-
-    def _draw_in_turn(self, law: Tensor, num_draws: int) -> Tensor:
-        tokens = torch.full((num_draws,), NO_TOKEN)
-        for place in range(num_draws):
-            if law.sum() <= 0:
-                break
-            tokens[place] = self._choose((law / law.sum()).tolist())
-            law = law.index_fill(0, tokens[place], 0.0)
-        return tokens
-
-    def _choose(self, weights: list[float]) -> int:
-        assert not any(math.isnan(weight) for weight in weights)
-        if len(self._taken) < len(self._script):
-            choice = self._script[len(self._taken)]
-        else:
-            choice, *others = (i for i, weight in enumerate(weights) if weight > 0)
-            self.untried += [(*self._taken, other) for other in others]
-        self._taken += (choice,)
-        self.weight *= weights[choice]
-        return choice
-
-
-def outcomes(
-    experiment: Callable[[AbstractChance], Outcome],
-) -> Iterator[tuple[float, Outcome]]:
-    """Yield every outcome of an experiment with its probability."""
-    scripts: list[tuple[int, ...]] = [()]
-    while scripts:
-        chance = ScriptedChance(scripts.pop())
-        outcome = experiment(chance)
-        scripts += chance.untried
-        yield chance.weight, outcome
-
-
-def random_model(vocab_size: int, seed: int, spread: float = 1.5) -> Model:
-    """A model with unrelated random logits after every text."""
-
-    @cache
-    def logits(text: Text) -> Tensor:
-        number = seed
-        for token in text:
-            number = (number * 1_000_003 + token + 1) % (1 << 61)
-        generator = torch.Generator().manual_seed(number)
-        return spread * torch.randn(vocab_size, generator=generator).double()
-
-    return logits
-
-
-def constant_model(*probs: float) -> Model:
-    """A model with one law after every text."""
-    logits = torch.tensor(probs, dtype=torch.float64).log()
-    return lambda text: logits
 
 
 def children_of(
     proposal: ProposalKind, law: Tensor, width: int, chance: AbstractChance
 ) -> list[int]:
-    """Children of one node in draw order, as the kind of proposal defines them."""
+    """Return the children of one node in draw order, as the kind defines them."""
     if proposal is ProposalKind.DETERMINISTIC:
         return law.topk(width).indices.tolist()
     drawn = draw_siblings(proposal, law[None], width, chance)[0].tolist()
     return [token for token in drawn if token != NO_TOKEN]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Setting:
     """A pair of models, a way to draft, and the sampling of the request.
 
@@ -180,21 +94,21 @@ class Setting:
         )
 
     def verify(self, tree: TokenTree, text: Text) -> Tensor:  # [N, V]
-        """The target's logits at every node, history applied."""
+        """Return the target's logits at every node, history applied."""
         rows = [self.target(node_text) for node_text in node_texts(tree, text)]
         return self.sampling.apply_history(
             torch.stack(rows), tree.tokens, tree.parents, text
         )
 
     def target_law(self, text: Text) -> list[float]:
-        """The law of the next token in autoregressive decoding."""
+        """Return the law of the next token in autoregressive decoding."""
         logits = self.verify(root_tree(text[-1], self.proposal, CPU), text)
         law: list[float] = self.sampling.probs(logits[0]).tolist()
         return law
 
 
 def node_texts(tree: TokenTree, text: Text) -> list[Text]:
-    """The text up to and including every node."""
+    """Return the text up to and including every node."""
     host = tree.host()
     return [
         text + tuple(host.tokens[above] for above in host.path(node))
@@ -202,7 +116,7 @@ def node_texts(tree: TokenTree, text: Text) -> list[Text]:
     ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Round:
     """One step of decoding and what it committed."""
 
@@ -231,7 +145,7 @@ def rounds(
 def output_law(
     rule: AbstractAcceptanceRule, setting: Setting, text: Text, length: int
 ) -> Law:
-    """The law of the next ``length`` tokens, over as many rounds as they take."""
+    """Return the law of the next ``length`` tokens, over as many rounds as it takes."""
     if length == 0:
         return {(): 1.0}
     heads: defaultdict[Text, float] = defaultdict(float)
@@ -246,7 +160,7 @@ def output_law(
 
 
 def autoregressive_law(setting: Setting, text: Text, length: int) -> Law:
-    """The law of the next ``length`` tokens without speculation."""
+    """Return the law of the next ``length`` tokens without speculation."""
     if length == 0:
         return {(): 1.0}
     return {
@@ -259,14 +173,14 @@ def autoregressive_law(setting: Setting, text: Text, length: int) -> Law:
 
 
 def distance(law: Law, other: Law) -> float:
-    """The largest difference of any probability."""
+    """Return the largest difference of any probability."""
     return max(abs(law.get(x, 0.0) - other.get(x, 0.0)) for x in {*law, *other})
 
 
 def bias(
     rule: AbstractAcceptanceRule, setting: Setting, text: Text, length: int
 ) -> float:
-    """How far the rule's law of the next tokens is from the target's."""
+    """Return how far the rule's law of the next tokens is from the target's."""
     law = output_law(rule, setting, text, length)
     return distance(law, autoregressive_law(setting, text, length))
 
@@ -274,7 +188,7 @@ def bias(
 def expected_accepted(
     rule: AbstractAcceptanceRule, setting: Setting, text: Text = (0,)
 ) -> float:
-    """The mean number of accepted draft tokens in one round."""
+    """Return the mean number of accepted draft tokens in one round."""
     return sum(
         weight * len(outcome.acceptance.node_ids)
         for weight, outcome in rounds(rule, setting, text)
@@ -284,7 +198,7 @@ def expected_accepted(
 def recovered_share(
     rule: AbstractAcceptanceRule, setting: Setting, text: Text = (0,)
 ) -> float:
-    """The share of rounds that end with a recovered token."""
+    """Return the share of rounds that end with a recovered token."""
     return sum(
         weight
         for weight, outcome in rounds(rule, setting, text)

@@ -1,0 +1,86 @@
+"""Every outcome of every draw: how the kit turns randomness into sums.
+
+What is tested takes all its randomness from an ``AbstractChance``. Here that object
+replays a script of outcomes and notes which others were possible, so that running an
+experiment until no script is left visits every outcome once, with its exact weight in
+float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from treespec.sampling import NO_TOKEN, AbstractChance
+
+Outcome = TypeVar("Outcome")
+
+
+class ScriptedChance(AbstractChance):
+    """Replays the outcomes of a script, then takes the first possible one each time.
+
+    Attributes:
+        weight: Probability of everything that happened so far.
+        untried: Scripts that lead to the outcomes passed over.
+    """
+
+    def __init__(self, script: tuple[int, ...]) -> None:
+        self.weight = 1.0
+        self.untried: list[tuple[int, ...]] = []
+        self._script = script
+        self._taken: tuple[int, ...] = ()
+
+    def accepts(self, probability: Tensor) -> bool:
+        """Return the scripted outcome: false is 0, true is 1."""
+        accepted = min(1.0, float(probability))
+        return bool(self._choose([1 - accepted, accepted]))
+
+    def draw(self, probs: Tensor) -> Tensor:
+        """Return the scripted token of every row."""
+        rows = probs.reshape(-1, probs.shape[-1]).tolist()
+        return torch.tensor([self._choose(row) for row in rows]).view(probs.shape[:-1])
+
+    def draw_without_replacement(self, probs: Tensor, num_draws: int) -> Tensor:
+        """Return the scripted tokens of every row, drawn one after the other."""
+        return torch.stack([self._draw_in_turn(row, num_draws) for row in probs])
+
+    def _draw_in_turn(self, law: Tensor, num_draws: int) -> Tensor:
+        tokens = torch.full((num_draws,), NO_TOKEN)
+        for place in range(num_draws):
+            if law.sum() <= 0:
+                break
+            tokens[place] = self._choose((law / law.sum()).tolist())
+            law = law.index_fill(0, tokens[place], 0.0)
+        return tokens
+
+    def _choose(self, weights: list[float]) -> int:
+        assert not any(math.isnan(weight) for weight in weights)
+        if len(self._taken) < len(self._script):
+            choice = self._script[len(self._taken)]
+        else:
+            choice, *others = (i for i, weight in enumerate(weights) if weight > 0)
+            self.untried += [(*self._taken, other) for other in others]
+        self._taken += (choice,)
+        self.weight *= weights[choice]
+        return choice
+
+
+def outcomes(
+    experiment: Callable[[AbstractChance], Outcome],
+) -> Iterator[tuple[float, Outcome]]:
+    """Yield every outcome of an experiment with its probability.
+
+    Args:
+        experiment: Takes all its randomness from the chance that it is given, so that
+            the same script leads to the same outcome.
+    """
+    scripts: list[tuple[int, ...]] = [()]
+    while scripts:
+        chance = ScriptedChance(scripts.pop())
+        outcome = experiment(chance)
+        scripts += chance.untried
+        yield chance.weight, outcome
