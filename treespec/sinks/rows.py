@@ -64,6 +64,7 @@ NODE_SCHEMA = pa.schema(
         ("draft_prob", pa.float64()),
         ("target_prob", pa.float64()),
         ("verdict", pa.string()),
+        ("optimal_acceptance", pa.float64()),
     ]
 )
 _SUMMED = (
