@@ -423,6 +423,8 @@ def test_what_an_end_cuts_off_is_traced_as_cut() -> None:
     result = base.generate([[1]])[0]
     assert list(result.tokens) == said[:3]
     assert [n.verdict for n in result.traces] == ["accepted", "accepted", "cut", "cut"]
+    # The end was the second node's, so its children were never compared.
+    assert [n.optimal_acceptance for n in result.traces] == [1.0, 1.0, None, None]
     assert result.steps[0].num_accepted == result.steps[0].num_committed == 2
 
 
@@ -432,17 +434,20 @@ def test_a_trace_holds_the_laws_of_both_models() -> None:
     traced = decoder(
         target=TableModel(lambda text: target_law.log().tolist(), 3),
         drafter=DraftModel(TableModel(lambda text: draft_law.log().tolist(), 3)),
-        policy=TopKTree(3),
+        policy=TopKTree(2),
         acceptance=SampleAndMatch(),
-        controller=Constant(1, 3, 3),
+        controller=Constant(1, 2, 2),
         trace=True,
     )
     result = traced.generate([[1]], Sampling(temperature=1.0), 6)[0]
+    assert result.traces
     for node in result.traces:
         assert node.draft_prob == pytest.approx(float(draft_law[node.token]))
         assert node.target_prob == pytest.approx(float(target_law[node.token]))
         assert node.rank == node.token
         assert node.source == "draft_model"
+        # These two tokens were certain to be drafted.
+        assert node.optimal_acceptance == pytest.approx(0.1 + 0.2)
 
 
 def test_seconds_are_shared_by_the_requests_of_a_step() -> None:
