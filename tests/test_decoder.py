@@ -1,6 +1,7 @@
 """The loop: what goes in, what comes out, what is written down."""
 
 import math
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +39,7 @@ from treespec.policies import (
 )
 from treespec.sampling import Sampling
 from treespec.tree import Layer
-from treespec.types import ProposalKind
+from treespec.types import NodeTrace, ProposalKind
 from treespec.verifiers import AbstractVerifier, Sequential, TreeAttention
 
 VOCAB_SIZE = 13
@@ -410,6 +411,22 @@ def test_traces_tell_what_became_of_every_node() -> None:
             )
             place += record.num_committed
     assert not any(r.traces for r in noisy_decoder(trace=False).generate(prompts))
+
+
+def test_no_clock_sees_the_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The optimum of a large vocabulary takes longer than the step it is traced of."""
+
+    def slow(*arguments: object) -> list[NodeTrace]:
+        time.sleep(0.2)
+        return []
+
+    monkeypatch.setattr("treespec.decoder.trace_nodes", slow)
+    started_s = time.perf_counter()
+    result = noisy_decoder().generate([[1, 5, 6]], max_new_tokens=8)[0]
+    wall_s = time.perf_counter() - started_s
+    traced_s = 0.2 * len(result.steps)
+    assert traced_s > 0
+    assert result.prefill_s + result.decode_s < wall_s - 0.9 * traced_s
 
 
 def test_what_an_end_cuts_off_is_traced_as_cut() -> None:
