@@ -55,11 +55,11 @@ def row(probs: Sequence[float]) -> str:
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Return rows as text with aligned columns; the first one is the heading."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        .rstrip()
-        for row in rows
-    )  # fmt: skip
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+        for cells in rows
+    )
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def describe(sampling: Sampling) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -41,7 +41,7 @@ def children_of(
 ) -> list[int]:
     """Return the children of one node in draw order, as the kind defines them."""
     if proposal is ProposalKind.DETERMINISTIC:
-        return law.topk(width).indices.tolist()
+        return law.topk(min(width, law.shape[0])).indices.tolist()
     drawn = draw_siblings(proposal, law[None], width, chance)[0].tolist()
     return [token for token in drawn if token != NO_TOKEN]
 
@@ -201,18 +201,24 @@ def output_law(
     return law
 
 
-def law_after_one_round(
-    rule: AbstractAcceptanceRule, setting: Setting, text: Text, length: int
+def continued_law(
+    setting: Setting, text: Text, played: Iterable[tuple[float, Round]], length: int
 ) -> Law:
     """Return the law of one round's tokens, continued without speculation.
 
-    Much cheaper than ``output_law``; right for all ``length`` tokens if and only if one
-    round is.
+    Much cheaper than ``output_law``; right for all ``length`` tokens if and only if
+    the round is.
+
+    Args:
+        setting: Its target continues the text.
+        text: Where the round began.
+        played: All outcomes of the round.
+        length: How many tokens.
     """
-    law: defaultdict[Text, float] = defaultdict(float)
     heads: defaultdict[Text, float] = defaultdict(float)
-    for weight, outcome in rounds(rule, setting, text):
+    for weight, outcome in played:
         heads[outcome.committed[:length]] += weight
+    law: defaultdict[Text, float] = defaultdict(float)
     for head, weight in heads.items():
         tails = autoregressive_law(setting, text + head, length - len(head))
         for tail, tail_weight in tails.items():

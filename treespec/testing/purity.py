@@ -28,27 +28,26 @@ def _snapshot(value: object, above: tuple[int, ...]) -> object:
     if id(value) in above:
         return "cycle"
     above = (*above, id(value))
+    if isinstance(value, nn.Module | type | ModuleType):
+        return id(value)
+    if isinstance(value, Tensor | torch.Generator | random.Random):
+        return _state(value)
+    if isinstance(value, dict | MappingProxyType):
+        return [_snapshot(pair, above) for pair in value.items()]
+    if isinstance(value, list | tuple):
+        return [_snapshot(item, above) for item in value]
+    attributes = _attributes(value)
+    return (type(value), _snapshot(attributes, above)) if attributes else repr(value)
+
+
+def _state(value: Tensor | torch.Generator | random.Random) -> object:
     match value:
-        case nn.Module() | type() | ModuleType():
-            return id(value)
         case Tensor():
             return (value.dtype, tuple(value.shape), value.tolist())
         case torch.Generator():
             return bytes(value.get_state().tolist())
         case random.Random():
             return value.getstate()
-        case dict() | MappingProxyType():
-            return [
-                (_snapshot(k, above), _snapshot(v, above)) for k, v in value.items()
-            ]
-        case list() | tuple():
-            return [_snapshot(item, above) for item in value]
-        case set() | frozenset():
-            return sorted(map(repr, value))
-    attributes = _attributes(value)
-    if not attributes:
-        return repr(value)
-    return (type(value), _snapshot(attributes, above))
 
 
 def _attributes(value: object) -> dict[str, object]:
