@@ -161,9 +161,8 @@ def _message(
     found: Law,
     wanted: Law,
 ) -> str:
-    worst = max(
-        {*found, *wanted}, key=lambda x: abs(found.get(x, 0) - wanted.get(x, 0))
-    )
+    drawn = {*found, *wanted}
+    worst = max(drawn, key=lambda x: abs(found.get(x, 0) - wanted.get(x, 0)))
     given = f" after {list(draws.earlier)}" if draws.earlier else ""
     shown = sorted(drawn, key=lambda x: (len(x), x))[:12]
     laws = [
