@@ -43,6 +43,8 @@ class ScriptedChance(AbstractChance):
 
     def draw(self, probs: Tensor) -> Tensor:
         """Return the scripted token of every row."""
+        if probs.dim() == 1:
+            return torch.tensor(self._choose(probs.tolist()))
         rows = probs.reshape(-1, probs.shape[-1]).tolist()
         return torch.tensor([self._choose(row) for row in rows]).view(probs.shape[:-1])
 
