@@ -99,9 +99,9 @@ def find_fault(acceptance: object, host: HostTree, vocab_size: int) -> str | Non
     if type(token) is not int or not 0 <= token < vocab_size:
         return f"next_token must be an integer in [0, {vocab_size})"
     end = path[-1] if path else ROOT
-    if kind == _kind(end in host.parents) or kind == _kind(_merged_below(host, end)):
-        return None
-    return f"next_kind must be {_kind(end in host.parents)!r}"
+    right = _kind(end in host.parents)
+    fits = kind == right or kind == _kind(_merged_below(host, end))
+    return None if fits else f"next_kind must be {right}"
 
 
 def _kind(has_children: bool) -> NextKind:

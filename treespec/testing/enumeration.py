@@ -38,7 +38,8 @@ class ScriptedChance(AbstractChance):
 
     def accepts(self, probability: Tensor) -> bool:
         """Return the scripted outcome: false is 0, true is 1."""
-        accepted = min(1.0, float(probability))
+        # As a uniform is compared with it: 0/0 is no reason to accept.
+        accepted = min(1.0, float(probability)) if probability > 0 else 0.0
         return bool(self._choose([1 - accepted, accepted]))
 
     def draw(self, probs: Tensor) -> Tensor:
