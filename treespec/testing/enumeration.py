@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from treespec.sampling import NO_TOKEN, AbstractChance
+from treespec.testing.failure import ConformanceError
 
 Outcome = TypeVar("Outcome")
 
@@ -25,6 +26,7 @@ class ScriptedChance(AbstractChance):
 
     Attributes:
         weight: Probability of everything that happened so far.
+        taken: The outcomes so far: the script that leads here again.
         untried: Scripts that lead to the outcomes passed over.
     """
 
@@ -32,15 +34,18 @@ class ScriptedChance(AbstractChance):
         self.weight = 1.0
         self.untried: list[tuple[int, ...]] = []
         self._script = script
-        self._taken: tuple[int, ...] = ()
+        self.taken: tuple[int, ...] = ()
 
     def accepts(self, probability: Tensor) -> bool:
         """Return the scripted outcome: false is 0, true is 1."""
-        accepted = min(1.0, float(probability))
+        # As a uniform is compared with it: 0/0 is no reason to accept.
+        accepted = min(1.0, float(probability)) if probability > 0 else 0.0
         return bool(self._choose([1 - accepted, accepted]))
 
     def draw(self, probs: Tensor) -> Tensor:
         """Return the scripted token of every row."""
+        if probs.dim() == 1:
+            return torch.tensor(self._choose(probs.tolist()))
         rows = probs.reshape(-1, probs.shape[-1]).tolist()
         return torch.tensor([self._choose(row) for row in rows]).view(probs.shape[:-1])
 
@@ -58,21 +63,33 @@ class ScriptedChance(AbstractChance):
         return tokens
 
     def _choose(self, weights: list[float]) -> int:
-        assert not any(math.isnan(weight) for weight in weights)
-        if len(self._taken) < len(self._script):
-            choice = self._script[len(self._taken)]
+        total = sum(weights)
+        possible = [i for i, weight in enumerate(weights) if weight > 0]
+        if not possible or any(map(math.isnan, weights)):
+            raise ConformanceError(
+                f"a draw was asked from weights that are no law: {weights}; a residual "
+                "without mass is rounding and means to accept, and NaN must raise "
+                "NumericalError"
+            )
+        if len(self.taken) < len(self._script):
+            choice = self._script[len(self.taken)]
+            if choice not in possible:
+                raise ConformanceError(
+                    "the same draws led to another question, so there is state or "
+                    "randomness outside of chance; take every draw from chance"
+                )
         else:
-            choice, *others = (i for i, weight in enumerate(weights) if weight > 0)
-            self.untried += [(*self._taken, other) for other in others]
-        self._taken += (choice,)
-        self.weight *= weights[choice]
+            choice, *others = possible
+            self.untried += [(*self.taken, other) for other in others]
+        self.taken += (choice,)
+        self.weight *= weights[choice] / total
         return choice
 
 
-def outcomes(
+def replays(
     experiment: Callable[[AbstractChance], Outcome],
-) -> Iterator[tuple[float, Outcome]]:
-    """Yield every outcome of an experiment with its probability.
+) -> Iterator[tuple[ScriptedChance, Outcome]]:
+    """Yield every outcome of an experiment with the chance that led to it.
 
     Args:
         experiment: Takes all its randomness from the chance that it is given, so that
@@ -83,4 +100,12 @@ def outcomes(
         chance = ScriptedChance(scripts.pop())
         outcome = experiment(chance)
         scripts += chance.untried
+        yield chance, outcome
+
+
+def outcomes(
+    experiment: Callable[[AbstractChance], Outcome],
+) -> Iterator[tuple[float, Outcome]]:
+    """Yield every outcome of an experiment with its probability."""
+    for chance, outcome in replays(experiment):
         yield chance.weight, outcome
