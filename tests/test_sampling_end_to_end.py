@@ -90,7 +90,7 @@ def play(
 
     def experiment(chance: AbstractChance) -> GenerationResult:
         run = Run(decoder, [prompt], sampling, count, 0, ())
-        run.requests[0].chance = chance
+        run.requests[0].chance = run.requests[0].draft_chance = chance
         for _ in run.steps():
             pass
         return run.requests[0].result()

@@ -164,7 +164,7 @@ def _judge(
     baseline: GenerationResult,
     speculative: GenerationResult,
 ) -> Finding:
-    if not texts_must_agree(decoder.acceptance, decoder.policy, sampling):
+    if not texts_must_agree(decoder.acceptance, sampling):
         return Finding("unchecked")
     return audit(decoder.target, sampling, baseline, speculative)
 
