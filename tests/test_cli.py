@@ -3,6 +3,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 
@@ -484,6 +485,47 @@ def test_saved_configurations_have_no_missing_keys(command, read_runs):
     saved = yaml.safe_load((run.folder / "config.yaml").read_text())
     assert saved == run.config
     assert "hydra" not in saved
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        ["acceptance=greedy"],
+        [
+            "acceptance=sample_and_match",
+            "sampling=temperature",
+            "sampling.temperature=1.2",
+        ],
+    ],
+    ids=["greedy", "sampled"],
+)
+def test_a_run_in_bfloat16_tells_the_margin_and_noise_of_every_divergence(
+    command, read_runs, tmp_path, sampling
+):
+    """Near-ties flip with the number of rows: a user must see that it was no more."""
+    prompts = tmp_path / "many.jsonl"
+    texts = [f"{a} {b} {a} {b} {a}" for a in "abcd" for b in "kl"]
+    rows = [{"id": t, "category": "x", "turns": [t], "chat": False} for t in texts]
+    prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ended = command(
+        "pair.target.dtype=bfloat16",
+        f"dataset.path={prompts}",
+        "max_new_tokens=40",
+        *sampling,
+    )
+    assert ended.code == 0, ended.err
+    (run,) = read_runs()
+    parted = [outcome for outcome in run.outcomes if outcome.lossless != "identical"]
+    assert parted
+    assert run.summary["lossless"]["ties"] == len(parted)
+    assert run.summary["divergences"] == [
+        {"id": outcome.id, "lossless": "tie", **asdict(outcome.divergence)}
+        for outcome in parted
+    ]
+    for outcome in parted:
+        assert 0 <= outcome.divergence.margin <= 2 * outcome.divergence.noise < 2
+    first = run.summary["divergences"][0]
+    assert f"tie: {first['id']}, token {first['index']}: margin " in ended.out
 
 
 def test_a_run_that_is_not_lossless_fails_and_keeps_its_evidence(command, tmp_path):

@@ -15,7 +15,7 @@ from tests.outcomes import (
     make_steps,
 )
 from treespec import metrics
-from treespec.metrics import summarize
+from treespec.metrics import Divergence, summarize
 
 CHAIN_STEPS = make_steps((4, 0, 2, 1), (1, 1, 1, 1))
 TREE_STEPS = make_steps((2, 0, 1), (2, 4))
@@ -195,6 +195,17 @@ def test_lossless_counts_tell_ties_from_violations_and_from_what_was_not_checked
         "ties": 1,
         "violations": 1,
     }
+
+
+def test_a_summary_lists_every_divergence_with_its_margin_and_noise():
+    found = Divergence(index=3, margin=0.01, noise=0.02)
+    outcomes = [
+        make_outcome("a"),
+        make_outcome("b", lossless="tie", divergence=found),
+    ]
+    assert summarize(outcomes, wall_s=1.0)["divergences"] == [
+        {"id": "b", "lossless": "tie", "index": 3, "margin": 0.01, "noise": 0.02}
+    ]
 
 
 def test_summary_has_every_promised_name_over_all_and_per_category():

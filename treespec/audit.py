@@ -25,14 +25,14 @@ import torch
 from torch import Tensor
 
 from treespec.acceptance import AbstractAcceptanceRule
-from treespec.margins import FAR, margin
-from treespec.metrics import Divergence, Verdict
+from treespec.margins import margin
+from treespec.metrics import FAR, Divergence, Verdict
 from treespec.models.base import AbstractLanguageModel
 from treespec.rereading import Reader
 from treespec.sampling import Sampling, uniforms
 from treespec.types import GenerationResult
 
-WINDOW = 8
+WINDOW = 32
 """Tokens before a divergence at which the noise is measured as well."""
 TOLERANCE = 2.0
 """A token is tied up to this many times the noise: two compared logits may be off."""

@@ -23,10 +23,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from treespec.metrics import FAR
 from treespec.sampling import Sampling
 
-FAR = torch.finfo(torch.float32).max
-"""The margin of a token that no noise explains: JSON knows no infinity."""
 _LEAST, _MOST = -40.0, 10.0  # powers of 2 between which noise is searched
 _HALVINGS = 14
 
