@@ -504,13 +504,13 @@ def test_a_run_in_bfloat16_tells_the_margin_and_noise_of_every_divergence(
 ):
     """Near-ties flip with the number of rows: a user must see that it was no more."""
     prompts = tmp_path / "many.jsonl"
-    texts = [f"{a} {b} {a} {b} {a}" for a in "abcd" for b in "kl"]
+    texts = [f"{a} {b} {a} {b} {a}" for a in "abcdef" for b in "klmn"]
     rows = [{"id": t, "category": "x", "turns": [t], "chat": False} for t in texts]
     prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
     ended = command(
         "pair.target.dtype=bfloat16",
         f"dataset.path={prompts}",
-        "max_new_tokens=40",
+        "max_new_tokens=36",
         *sampling,
     )
     assert ended.code == 0, ended.err
