@@ -13,6 +13,7 @@ from functools import cache
 import pytest
 import torch
 from scipy import stats
+from transformers import NoRepeatNGramLogitsProcessor
 
 from tests.laws import (
     Law,
@@ -32,7 +33,13 @@ from treespec.decoder import Run, SpeculativeDecoder
 from treespec.drafters import DraftModel, PromptLookup
 from treespec.models.huggingface import HuggingFaceModel
 from treespec.models.table import TableModel
-from treespec.policies import AbstractDraftPolicy, Chain, SampledChain, TopKTree
+from treespec.policies import (
+    AbstractDraftPolicy,
+    Chain,
+    SampledChain,
+    SampledTree,
+    TopKTree,
+)
 from treespec.sampling import AbstractChance, Sampling
 from treespec.types import GenerationResult, ProposalKind
 from treespec.verifiers import TreeAttention
@@ -310,13 +317,69 @@ def test_global_randomness_is_neither_used_nor_moved() -> None:
     assert tiny_sampler().generate([[1, 5]], PLAIN, 12)[0].tokens == first
 
 
-def test_a_tree_that_draws_nothing_yields_the_autoregressive_text() -> None:
-    """Sample-and-match draws once per committed token, with or without a draft."""
-    matched = replace(tiny_sampler(), policy=TopKTree(2), acceptance=SampleAndMatch())
-    penalised = Sampling(0.9, repetition_penalty=1.5)
-    for sampling in (PLAIN, penalised):
-        prompts = [[1, 5], [3], [20, 21, 22]]
-        speculative = matched.generate(prompts, sampling, 20)
-        plain = matched.autoregressive().generate(prompts, sampling, 20)
-        assert [r.tokens for r in speculative] == [r.tokens for r in plain]
-        assert any(r.num_accepted for result in speculative for r in result.steps)
+# Shared randomness: sample-and-match writes the text of plain decoding
+
+PROMPTS = [[1, 5, 6, 1, 5], [3], [20, 21, 22, 20, 21]]
+SHARED = [
+    *(Sampling(temperature) for temperature in (0, 0.3, 0.7, 1.0, 1.5)),
+    Sampling(0.9, top_k=5, repetition_penalty=1.5),
+    Sampling(1.2, top_p=0.8, processors=(NoRepeatNGramLogitsProcessor(2),)),
+]
+
+
+@cache
+def plain_texts(sampling: Sampling) -> list[tuple[int, ...]]:
+    plain = replace(tiny_sampler(), acceptance=SampleAndMatch()).autoregressive()
+    results = plain.generate(PROMPTS, sampling, 16, seed=4)
+    return [result.tokens for result in results]
+
+
+@pytest.mark.parametrize("sampling", SHARED, ids=repr)
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Chain(),
+        TopKTree(3),
+        SampledChain(),
+        SampledTree(2),
+        SampledTree(3, ProposalKind.WITH_REPLACEMENT),
+    ],
+    ids=repr,
+)
+def test_shared_randomness_gives_the_text_of_plain_decoding(
+    policy: AbstractDraftPolicy, sampling: Sampling
+) -> None:
+    """One uniform per committed token, and none of them goes to the draft."""
+    for drafter in (PromptLookup(), tiny_sampler().drafter):
+        matched = replace(
+            tiny_sampler(),
+            drafter=drafter,
+            policy=policy,
+            acceptance=SampleAndMatch(),
+            controller=Constant(3, 3, 6),
+        )
+        together = matched.generate(PROMPTS, sampling, 16, seed=4)
+        alone = matched.generate(PROMPTS[:1], sampling, 16, seed=4)
+        texts = plain_texts(sampling)
+        assert [result.tokens for result in together] == texts
+        assert [result.tokens for result in alone] == texts[:1]
+    assert any(r.num_accepted for result in together for r in result.steps)
+
+
+def test_drafts_are_not_drawn_by_the_uniforms_of_acceptance() -> None:
+    """From one stream, a draft equal to the target would always be matched.
+
+    Nor by those of a neighbouring seed, which belongs to the next prompt.
+    """
+    run = Run(tiny_sampler(), [[1]] * 2, PLAIN, 4, 7, ())
+    law = torch.full((40, 16), 1 / 16)
+    drawn = [
+        tuple(chance.draw(law).tolist())
+        for request in run.requests
+        for chance in (request.chance, request.draft_chance)
+    ]
+    assert len(set(drawn)) == 4
+    again = Run(tiny_sampler(), [[1]], PLAIN, 4, 7, ()).requests[0]
+    assert tuple(again.draft_chance.draw(law).tolist()) == drawn[1]
+    by_chance = Run(tiny_sampler(), [[1]] * 2, PLAIN, 4, None, ()).requests
+    assert len({tuple(r.draft_chance.draw(law).tolist()) for r in by_chance}) == 2

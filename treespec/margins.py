@@ -113,23 +113,22 @@ def _kept_by_top_p(
     if sampling.top_p >= 1:
         return by_k
     shift, scores = slack / sampling.temperature, logits.double()
-    wide = _least_kept(sampling, logits, by_k.perhaps, shift)
-    perhaps = by_k.perhaps & (scores >= wide - slack)
-    best, second = logits.topk(2).values.double()
-    # The best token stays whatever top-p says.
-    surely = by_k.surely & (scores >= best) & (scores - slack > second)
-    if by_k.surely.any():
-        narrow = _least_kept(sampling, logits, by_k.surely, -shift)
-        surely |= by_k.surely & (scores - slack > narrow)
-    return _Kept(surely, perhaps)
+    widest = _nucleus(sampling, logits, by_k.perhaps, shift)
+    narrowest = _nucleus(sampling, logits, by_k.surely, -shift)
+    best_out = scores.masked_fill(narrowest, -torch.inf).max()
+    return _Kept(
+        surely=narrowest & (scores - slack > best_out),
+        perhaps=by_k.perhaps & (scores >= scores[widest].min() - slack),
+    )
 
 
-def _least_kept(
+def _nucleus(
     sampling: Sampling, logits: Tensor, among: Tensor, shift: float
-) -> float:
-    """Return the least logit that top-p keeps if its log-odds were shifted."""
+) -> Tensor:  # [V] bool
+    """Return what top-p keeps of some tokens if its own log-odds were shifted."""
+    if not among.any():
+        return among
     odds = math.log(sampling.top_p) - math.log1p(-sampling.top_p) + shift
-    top_p = max(1 / (1 + math.exp(-min(max(odds, -500.0), 500.0))), 1e-100)
-    shifted = replace(sampling, top_k=0, top_p=top_p)
-    kept = shifted.probs(logits.masked_fill(~among, -torch.inf)) > 0
-    return float(logits[kept].min())
+    shifted = 1 / (1 + math.exp(-min(max(odds, -500.0), 500.0)))
+    nucleus = replace(sampling, top_k=0, top_p=shifted)
+    return nucleus.probs(logits.masked_fill(~among, -torch.inf)) > 0
