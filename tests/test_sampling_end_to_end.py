@@ -13,6 +13,7 @@ from functools import cache
 import pytest
 import torch
 from scipy import stats
+from torch import Tensor
 from transformers import NoRepeatNGramLogitsProcessor
 
 from tests.laws import (
@@ -28,6 +29,7 @@ from tests.laws import (
 from tests.oracles import adapted, reference
 from tests.tiny import perturbed
 from treespec.acceptance import AbstractAcceptanceRule, ChainSpeculative, SampleAndMatch
+from treespec.acceptance.base import ANY_PROPOSAL
 from treespec.controllers import Constant
 from treespec.decoder import Run, SpeculativeDecoder
 from treespec.drafters import DraftModel, PromptLookup
@@ -41,12 +43,16 @@ from treespec.policies import (
     TopKTree,
 )
 from treespec.sampling import AbstractChance, Sampling
-from treespec.types import GenerationResult, ProposalKind
+from treespec.tree import ROOT, TokenTree
+from treespec.types import Acceptance, GenerationResult, ProposalKind
 from treespec.verifiers import TreeAttention
 
 VOCAB_SIZE = 3
 PLAIN = Sampling(temperature=1.0)
 PROCESSED = Sampling(0.7, top_k=2, top_p=0.95, repetition_penalty=1.3)
+UNREPEATED = Sampling(
+    0.8, repetition_penalty=1.2, processors=(NoRepeatNGramLogitsProcessor(2),)
+)
 EXACT = 1e-9
 """Tables speak float64; nothing on the way may round."""
 ROUNDED = 1e-7
@@ -121,7 +127,9 @@ def target_text_law(
     return autoregressive_law(setting, prompt, count)
 
 
-@pytest.mark.parametrize("sampling", [PLAIN, PROCESSED], ids=["plain", "processed"])
+@pytest.mark.parametrize(
+    "sampling", [PLAIN, PROCESSED, UNREPEATED], ids=["plain", "processed", "unrepeated"]
+)
 @pytest.mark.parametrize("parts", PAIRS)
 def test_the_law_of_a_text_is_the_targets(parts: Parts, sampling: Sampling) -> None:
     """Four tokens: a prefill, a round of depth 2, rounds that begin in its middle.
@@ -133,6 +141,64 @@ def test_the_law_of_a_text_is_the_targets(parts: Parts, sampling: Sampling) -> N
     assert sum(law.values()) == pytest.approx(1, abs=EXACT)
     expected = target_text_law(TARGET, tuple(prompt), 4, sampling)
     assert distance(law, expected) < EXACT
+
+
+class RawBonus(AbstractAcceptanceRule):
+    """A wrong twin: the row at the end of a path that was kept whole is not processed.
+
+    Attributes:
+        rule: The right one.
+    """
+
+    def __init__(self, rule: AbstractAcceptanceRule) -> None:
+        self.rule = rule
+
+    lossless, greedy_only, draws_like_autoregressive = True, False, False
+    proposals = ANY_PROPOSAL
+
+    def accept(
+        self,
+        tree: TokenTree,
+        target_logits: Tensor,
+        sampling: Sampling,
+        chance: AbstractChance,
+    ) -> Acceptance:
+        acceptance = self.rule.accept(tree, target_logits, sampling, chance)
+        if acceptance.next_kind == "recovered":
+            return acceptance
+        node = acceptance.node_ids[-1] if acceptance.node_ids else ROOT
+        raw = int(chance.draw(PLAIN.probs(target_logits[node])))
+        return replace(acceptance, next_token=raw)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(0.5), Sampling(1.0, top_k=2)], ids=repr)
+@pytest.mark.parametrize("parts", PAIRS)
+def test_a_bonus_token_from_unprocessed_logits_is_found_out(
+    parts: Parts, sampling: Sampling
+) -> None:
+    """The last row of the verified block is easily left out of the processors."""
+    wrong = Parts(parts.policy, RawBonus(parts.rule))
+    for rule, is_right in ((parts, True), (wrong, False)):
+        law = text_law(decoder(rule, TARGET, DRAFT), [0, 2, 1], 3, sampling)
+        expected = target_text_law(TARGET, (0, 2, 1), 3, sampling)
+        assert (distance(law, expected) < EXACT) is is_right
+
+
+def test_a_draft_is_drawn_under_the_temperature_and_filters_of_the_request() -> None:
+    """With another law than that it is scored by, the output would be biased."""
+    sampling = Sampling(0.6, top_k=2)
+    chain = decoder(Parts(SampledChain(), ChainSpeculative()), TARGET, DRAFT, depth=1)
+    seen: defaultdict[int, float] = defaultdict(float)
+    rounds = 0.0
+    for weight, result in outcomes(play(chain, [0, 2], 3, sampling)):
+        first = [node for node in result.traces if node.step == 0]
+        if result.tokens[0] == 1 and first:
+            seen[first[0].token] += weight
+            rounds += weight
+    law = sampling.probs(DRAFT((0, 2, 1))).tolist()
+    assert rounds > 0
+    for token, mass in enumerate(law):
+        assert seen[token] / rounds == pytest.approx(mass, abs=1e-6)
 
 
 @pytest.mark.parametrize("parts", PAIRS)
