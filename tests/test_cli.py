@@ -487,6 +487,26 @@ def test_saved_configurations_have_no_missing_keys(command, read_runs):
     assert "hydra" not in saved
 
 
+@pytest.mark.parametrize("policy", ["top_k_tree", "sampled_tree"])
+def test_sample_and_match_writes_the_sampled_texts_of_plain_decoding(
+    command, read_runs, tiny_files, policy
+):
+    """The way to tell a wrong rule from wrong drafting, caches or verification."""
+    ended = command(
+        "acceptance=sample_and_match",
+        "sampling=temperature",
+        "drafter=draft_model",
+        f"pair.draft.path={tiny_files.draft}",
+        f"policy={policy}",
+    )
+    assert ended.code == 0, ended.err
+    (run,) = read_runs()
+    assert run.config["sampling"]["temperature"] > 0
+    assert run.summary["lossless"]["identical"] == len(run.outcomes) == 3
+    assert run.summary["acceptance_rate"] > 0
+    assert "All 3 texts are token for token those of plain decoding" in ended.out
+
+
 @pytest.mark.parametrize(
     "sampling",
     [
