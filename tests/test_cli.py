@@ -522,15 +522,33 @@ def test_sample_and_match_writes_the_sampled_texts_of_plain_decoding(
 def test_a_run_in_bfloat16_tells_the_margin_and_noise_of_every_divergence(
     command, read_runs, tmp_path, sampling
 ):
-    """Near-ties flip with the number of rows: a user must see that it was no more."""
+    """Near-ties flip with the number of rows: a user must see that it was no more.
+
+    Which ones do so depends on the machine's kernels; here every tree's logits are off
+    by about as much as bfloat16 rounds numbers of their size.
+    """
+    (tmp_path / "my_verifier.py").write_text(
+        "from dataclasses import replace\n"
+        "import torch\n"
+        "from treespec.verifiers import TreeAttention\n"
+        "class Rounding(TreeAttention):\n"
+        "    def verify(self, target, candidates, hidden_layers=()):\n"
+        "        exact = super().verify(target, candidates, hidden_layers)\n"
+        "        return [self.rounded(o) if len(o.logits) > 1 else o for o in exact]\n"
+        "    def rounded(self, output):\n"
+        "        sign = torch.arange(output.logits.shape[-1]) % 2 * 2 - 1\n"
+        "        return replace(output, logits=output.logits.float() + 0.04 * sign)\n"
+    )
     prompts = tmp_path / "many.jsonl"
-    texts = [f"{a} {b} {a} {b} {a}" for a in "abcdef" for b in "klmn"]
+    texts = [f"{a} {b} {a} {b} {a}" for a in "abcd" for b in "klm"]
     rows = [{"id": t, "category": "x", "turns": [t], "chat": False} for t in texts]
     prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
     ended = command(
         "pair.target.dtype=bfloat16",
         f"dataset.path={prompts}",
-        "max_new_tokens=36",
+        "verifier=custom",
+        "verifier._target_=my_verifier.Rounding",
+        "max_new_tokens=30",
         *sampling,
     )
     assert ended.code == 0, ended.err
