@@ -540,7 +540,7 @@ def test_a_run_in_bfloat16_tells_the_margin_and_noise_of_every_divergence(
         "        return replace(output, logits=output.logits.float() + 0.04 * sign)\n"
     )
     prompts = tmp_path / "many.jsonl"
-    texts = [f"{a} {b} {a} {b} {a}" for a in "abcd" for b in "klm"]
+    texts = [f"{a} {b} {a} {b} {a}" for a in "abcdef" for b in "klmn"]
     rows = [{"id": t, "category": "x", "turns": [t], "chat": False} for t in texts]
     prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
     ended = command(
