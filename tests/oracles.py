@@ -43,6 +43,7 @@ def greedy_oracle(
     num_tokens: int,
     eos_ids: Sequence[int] = (),
     repetition_penalty: float = 1.0,
+    no_repeat_ngram_size: int = 0,
 ) -> list[int]:
     """The new tokens of ``generate(do_sample=False)``, settings not inherited."""
     config = GenerationConfig(
@@ -51,6 +52,7 @@ def greedy_oracle(
         eos_token_id=list(eos_ids) or [NEVER],
         pad_token_id=0,
         repetition_penalty=repetition_penalty,
+        no_repeat_ngram_size=no_repeat_ngram_size,
     )
     ids = torch.tensor([list(prompt)])
     texts = model.generate(

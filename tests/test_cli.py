@@ -3,6 +3,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 
@@ -548,6 +549,85 @@ def test_saved_configurations_have_no_missing_keys(command, read_runs):
     saved = yaml.safe_load((run.folder / "config.yaml").read_text())
     assert saved == run.config
     assert "hydra" not in saved
+
+
+@pytest.mark.parametrize("policy", ["top_k_tree", "sampled_tree"])
+def test_sample_and_match_writes_the_sampled_texts_of_plain_decoding(
+    command, read_runs, tiny_files, policy
+):
+    """The way to tell a wrong rule from wrong drafting, caches or verification."""
+    ended = command(
+        "acceptance=sample_and_match",
+        "sampling=temperature",
+        "drafter=draft_model",
+        f"pair.draft.path={tiny_files.draft}",
+        f"policy={policy}",
+    )
+    assert ended.code == 0, ended.err
+    (run,) = read_runs()
+    assert run.config["sampling"]["temperature"] > 0
+    assert run.summary["lossless"]["identical"] == len(run.outcomes) == 3
+    assert run.summary["acceptance_rate"] > 0
+    assert "All 3 texts are token for token those of plain decoding" in ended.out
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        ["acceptance=greedy"],
+        [
+            "acceptance=sample_and_match",
+            "sampling=temperature",
+            "sampling.temperature=1.2",
+        ],
+    ],
+    ids=["greedy", "sampled"],
+)
+def test_a_run_in_bfloat16_tells_the_margin_and_noise_of_every_divergence(
+    command, read_runs, tmp_path, sampling
+):
+    """Near-ties flip with the number of rows: a user must see that it was no more.
+
+    Which ones do so depends on the machine's kernels; here every tree's logits are off
+    by about as much as bfloat16 rounds numbers of their size.
+    """
+    (tmp_path / "my_verifier.py").write_text(
+        "from dataclasses import replace\n"
+        "import torch\n"
+        "from treespec.verifiers import TreeAttention\n"
+        "class Rounding(TreeAttention):\n"
+        "    def verify(self, target, candidates, hidden_layers=()):\n"
+        "        exact = super().verify(target, candidates, hidden_layers)\n"
+        "        return [self.rounded(o) if len(o.logits) > 1 else o for o in exact]\n"
+        "    def rounded(self, output):\n"
+        "        sign = torch.arange(output.logits.shape[-1]) % 2 * 2 - 1\n"
+        "        return replace(output, logits=output.logits.float() + 0.04 * sign)\n"
+    )
+    prompts = tmp_path / "many.jsonl"
+    texts = [f"{a} {b} {a} {b} {a}" for a in "abcdef" for b in "klmn"]
+    rows = [{"id": t, "category": "x", "turns": [t], "chat": False} for t in texts]
+    prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ended = command(
+        "pair.target.dtype=bfloat16",
+        f"dataset.path={prompts}",
+        "verifier=custom",
+        "verifier._target_=my_verifier.Rounding",
+        "max_new_tokens=30",
+        *sampling,
+    )
+    assert ended.code == 0, ended.err
+    (run,) = read_runs()
+    parted = [outcome for outcome in run.outcomes if outcome.lossless != "identical"]
+    assert parted
+    assert run.summary["lossless"]["ties"] == len(parted)
+    assert run.summary["divergences"] == [
+        {"id": outcome.id, "lossless": "tie", **asdict(outcome.divergence)}
+        for outcome in parted
+    ]
+    for outcome in parted:
+        assert 0 <= outcome.divergence.margin <= 2 * outcome.divergence.noise < 2
+    first = run.summary["divergences"][0]
+    assert f"tie: {first['id']}, token {first['index']}: margin " in ended.out
 
 
 def test_a_run_that_is_not_lossless_fails_and_keeps_its_evidence(command, tmp_path):

@@ -5,6 +5,7 @@ from functools import cache
 
 import pytest
 import torch
+from transformers import NoRepeatNGramLogitsProcessor
 
 from tests.oracles import (
     NEVER,
@@ -19,7 +20,13 @@ from treespec.controllers import Constant
 from treespec.decoder import SpeculativeDecoder
 from treespec.drafters import AbstractDrafter, DraftModel, PromptLookup
 from treespec.models.huggingface import HuggingFaceModel
-from treespec.policies import AbstractDraftPolicy, Chain, SampledChain, TopKTree
+from treespec.policies import (
+    AbstractDraftPolicy,
+    Chain,
+    SampledChain,
+    SampledTree,
+    TopKTree,
+)
 from treespec.sampling import Sampling
 from treespec.verifiers import AbstractVerifier, Sequential, TreeAttention
 
@@ -156,6 +163,36 @@ def test_a_repetition_penalty_on_a_tree_equals_generate() -> None:
             )
             assert list(result.tokens) == oracle
         assert any(record.num_accepted > 1 for r in results for record in r.steps)
+
+
+@pytest.mark.parametrize("policy", [Chain(), TopKTree(3), SampledTree(2)], ids=repr)
+def test_no_repeated_ngrams_on_a_tree_as_in_generate(
+    policy: AbstractDraftPolicy,
+) -> None:
+    """A pair may come about inside the tree: the committed text alone bans too little.
+
+    With a repetition penalty before it, as ``generate`` orders the two.
+    """
+    family: Family = "llama"
+    sampling = Sampling(
+        repetition_penalty=1.2, processors=(NoRepeatNGramLogitsProcessor(2),)
+    )
+    speculative = decoder(
+        family, drafter("same_model", family), policy, TreeAttention()
+    )
+    results = speculative.generate(PROMPTS, sampling, max_new_tokens=24)
+    for prompt, result in zip(PROMPTS, results, strict=True):
+        oracle = greedy_oracle(
+            reference(family, TARGET_SEED),
+            prompt,
+            24,
+            repetition_penalty=1.2,
+            no_repeat_ngram_size=2,
+        )
+        assert list(result.tokens) == oracle
+        plain = greedy_oracle(reference(family, TARGET_SEED), prompt, 24)
+        assert oracle != plain or prompt == PROMPTS[2]
+    assert any(record.num_accepted for r in results for record in r.steps)
 
 
 @pytest.mark.parametrize(("target_size", "draft_size"), [(40, 32), (32, 40)])

@@ -15,7 +15,7 @@ from tests.outcomes import (
     make_steps,
 )
 from treespec import metrics
-from treespec.metrics import Quality, summarize
+from treespec.metrics import Divergence, Quality, summarize
 from treespec.types import NodeTrace
 
 CHAIN_STEPS = make_steps((4, 0, 2, 1), (1, 1, 1, 1))
@@ -250,6 +250,17 @@ def test_the_bound_gap_is_a_mean_over_evaluated_nodes():
     assert found["optimal_node_acceptance"] == pytest.approx((0.9 + 0.5 + 0.7 * 2) / 4)
     assert found["node_acceptance_gap"] == pytest.approx(0.2)
     assert set(metrics.node_acceptance([make_result(())]).values()) == {None}
+
+
+def test_a_summary_lists_every_divergence_with_its_margin_and_noise():
+    found = Divergence(index=3, margin=0.01, noise=0.02)
+    outcomes = [
+        make_outcome("a"),
+        make_outcome("b", lossless="tie", divergence=found),
+    ]
+    assert summarize(outcomes, wall_s=1.0)["divergences"] == [
+        {"id": "b", "lossless": "tie", "index": 3, "margin": 0.01, "noise": 0.02}
+    ]
 
 
 def test_summary_has_every_promised_name_over_all_and_per_category():

@@ -13,6 +13,8 @@ from functools import cache
 import pytest
 import torch
 from scipy import stats
+from torch import Tensor
+from transformers import NoRepeatNGramLogitsProcessor
 
 from tests.oracles import adapted, reference
 from tests.tiny import perturbed
@@ -25,6 +27,7 @@ from treespec.acceptance import (
     SampleAndMatch,
     SpecHub,
 )
+from treespec.acceptance.base import ANY_PROPOSAL
 from treespec.controllers import Constant
 from treespec.decoder import Run, SpeculativeDecoder
 from treespec.drafters import DraftModel, PromptLookup
@@ -41,12 +44,16 @@ from treespec.sampling import AbstractChance, Sampling
 from treespec.testing.enumeration import outcomes
 from treespec.testing.laws import Law, Setting, autoregressive_law, distance
 from treespec.testing.toys import Model, constant_model, random_model
-from treespec.types import GenerationResult, ProposalKind
+from treespec.tree import ROOT, TokenTree
+from treespec.types import Acceptance, GenerationResult, ProposalKind
 from treespec.verifiers import TreeAttention
 
 VOCAB_SIZE = 3
 PLAIN = Sampling(temperature=1.0)
 PROCESSED = Sampling(0.7, top_k=2, top_p=0.95, repetition_penalty=1.3)
+UNREPEATED = Sampling(
+    0.8, repetition_penalty=1.2, processors=(NoRepeatNGramLogitsProcessor(2),)
+)
 EXACT = 1e-9
 """Tables speak float64; nothing on the way may round."""
 ROUNDED = 1e-7
@@ -97,7 +104,7 @@ def play(
 
     def experiment(chance: AbstractChance) -> GenerationResult:
         run = Run(decoder, [prompt], sampling, count, 0, ())
-        run.requests[0].chance = chance
+        run.requests[0].chance = run.requests[0].draft_chance = chance
         for _ in run.steps():
             pass
         return run.requests[0].result()
@@ -121,7 +128,9 @@ def target_text_law(
     return autoregressive_law(setting, prompt, count)
 
 
-@pytest.mark.parametrize("sampling", [PLAIN, PROCESSED], ids=["plain", "processed"])
+@pytest.mark.parametrize(
+    "sampling", [PLAIN, PROCESSED, UNREPEATED], ids=["plain", "processed", "unrepeated"]
+)
 @pytest.mark.parametrize("parts", PAIRS)
 def test_the_law_of_a_text_is_the_targets(parts: Parts, sampling: Sampling) -> None:
     """Four tokens: a prefill, a round of depth 2, rounds that begin in its middle.
@@ -133,6 +142,63 @@ def test_the_law_of_a_text_is_the_targets(parts: Parts, sampling: Sampling) -> N
     assert sum(law.values()) == pytest.approx(1, abs=EXACT)
     expected = target_text_law(TARGET, tuple(prompt), 4, sampling)
     assert distance(law, expected) < EXACT
+
+
+class RawBonus(AbstractAcceptanceRule):
+    """A wrong twin: the row at the end of a path that was kept whole is not processed.
+
+    Attributes:
+        rule: The right one.
+    """
+
+    def __init__(self, rule: AbstractAcceptanceRule) -> None:
+        self.rule = rule
+
+    lossless, greedy_only, draws_like_autoregressive = True, False, False
+    proposals = ANY_PROPOSAL
+
+    def accept(
+        self,
+        tree: TokenTree,
+        target_logits: Tensor,
+        sampling: Sampling,
+        chance: AbstractChance,
+    ) -> Acceptance:
+        acceptance = self.rule.accept(tree, target_logits, sampling, chance)
+        if acceptance.next_kind == "recovered":
+            return acceptance
+        node = acceptance.node_ids[-1] if acceptance.node_ids else ROOT
+        raw = int(chance.draw(PLAIN.probs(target_logits[node])))
+        return replace(acceptance, next_token=raw)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(0.5), Sampling(1.0, top_k=2)], ids=repr)
+@pytest.mark.parametrize("parts", PAIRS)
+def test_a_bonus_token_from_unprocessed_logits_is_found_out(
+    parts: Parts, sampling: Sampling
+) -> None:
+    """The last row of the verified block is easily left out of the processors."""
+    wrong = Parts(parts.policy, RawBonus(parts.rule))
+    for rule, is_right in ((parts, True), (wrong, False)):
+        law = text_law(decoder(rule, TARGET, DRAFT), [0, 2, 1], 3, sampling)
+        expected = target_text_law(TARGET, (0, 2, 1), 3, sampling)
+        assert (distance(law, expected) < EXACT) is is_right
+
+
+def test_a_draft_is_drawn_under_the_temperature_and_filters_of_the_request() -> None:
+    """With another law than that it is scored by, the output would be biased."""
+    sampling = Sampling(0.6, top_k=2)
+    chain = decoder(Parts(SampledChain(), ChainSpeculative()), TARGET, DRAFT, depth=1)
+    seen: defaultdict[int, float] = defaultdict(float)
+    likeliest = int(TARGET((0, 2)).argmax())
+    for weight, result in outcomes(play(chain, [0, 2], 3, sampling)):
+        if result.tokens[0] == likeliest:
+            seen[result.traces[0].token] += weight
+    law = sampling.probs(DRAFT((0, 2, likeliest))).tolist()
+    assert sorted(law)[0] == 0
+    for token, mass in enumerate(law):
+        share = seen[token] / sum(seen.values())
+        assert share == pytest.approx(mass, abs=EXACT)
 
 
 @pytest.mark.parametrize("parts", PAIRS)
@@ -357,13 +423,69 @@ def test_global_randomness_is_neither_used_nor_moved() -> None:
     assert sampler.generate([[1, 5]], PLAIN, 12)[0].tokens == first
 
 
-def test_a_tree_that_draws_nothing_yields_the_autoregressive_text() -> None:
-    """Sample-and-match draws once per committed token, with or without a draft."""
-    matched = replace(tiny_sampler(), policy=TopKTree(2), acceptance=SampleAndMatch())
-    penalised = Sampling(0.9, repetition_penalty=1.5)
-    for sampling in (PLAIN, penalised):
-        prompts = [[1, 5], [3], [20, 21, 22]]
-        speculative = matched.generate(prompts, sampling, 20)
-        plain = matched.autoregressive().generate(prompts, sampling, 20)
-        assert [r.tokens for r in speculative] == [r.tokens for r in plain]
-        assert any(r.num_accepted for result in speculative for r in result.steps)
+# Shared randomness: sample-and-match writes the text of plain decoding
+
+PROMPTS = [[1, 5, 6, 1, 5], [3], [20, 21, 22, 20, 21]]
+SHARED = [
+    *(Sampling(temperature) for temperature in (0, 0.3, 0.7, 1.0, 1.5)),
+    Sampling(0.9, top_k=5, repetition_penalty=1.5),
+    Sampling(1.2, top_p=0.8, processors=(NoRepeatNGramLogitsProcessor(2),)),
+]
+
+
+@cache
+def plain_texts(sampling: Sampling) -> list[tuple[int, ...]]:
+    plain = replace(tiny_sampler(), acceptance=SampleAndMatch()).autoregressive()
+    results = plain.generate(PROMPTS, sampling, 16, seed=4)
+    return [result.tokens for result in results]
+
+
+@pytest.mark.parametrize("sampling", SHARED, ids=range(len(SHARED)))
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Chain(),
+        TopKTree(3),
+        SampledChain(),
+        SampledTree(2),
+        SampledTree(3, ProposalKind.WITH_REPLACEMENT),
+    ],
+    ids=repr,
+)
+def test_shared_randomness_gives_the_text_of_plain_decoding(
+    policy: AbstractDraftPolicy, sampling: Sampling
+) -> None:
+    """One uniform per committed token, and none of them goes to the draft."""
+    for drafter in (PromptLookup(), tiny_sampler().drafter):
+        matched = replace(
+            tiny_sampler(),
+            drafter=drafter,
+            policy=policy,
+            acceptance=SampleAndMatch(),
+            controller=Constant(3, 3, 6),
+        )
+        together = matched.generate(PROMPTS, sampling, 16, seed=4)
+        alone = matched.generate(PROMPTS[:1], sampling, 16, seed=4)
+        texts = plain_texts(sampling)
+        assert [result.tokens for result in together] == texts
+        assert [result.tokens for result in alone] == texts[:1]
+    assert any(r.num_accepted for result in together for r in result.steps)
+
+
+def test_drafts_are_not_drawn_by_the_uniforms_of_acceptance() -> None:
+    """From one stream, a draft equal to the target would always be matched.
+
+    Nor by those of a neighbouring seed, which belongs to the next prompt.
+    """
+    run = Run(tiny_sampler(), [[1]] * 2, PLAIN, 4, 7, ())
+    law = torch.full((40, 16), 1 / 16)
+    drawn = [
+        tuple(chance.draw(law).tolist())
+        for request in run.requests
+        for chance in (request.chance, request.draft_chance)
+    ]
+    assert len(set(drawn)) == 4
+    again = Run(tiny_sampler(), [[1]], PLAIN, 4, 7, ()).requests[0]
+    assert tuple(again.draft_chance.draw(law).tolist()) == drawn[1]
+    by_chance = Run(tiny_sampler(), [[1]] * 2, PLAIN, 4, None, ()).requests
+    assert len({tuple(r.draft_chance.draw(law).tolist()) for r in by_chance}) == 2

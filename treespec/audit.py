@@ -1,17 +1,19 @@
 """Is a speculative text what the target would have written? And if not, how close?
 
-Kernels round differently for different numbers of rows, so where the target's two best
-tokens are nearly equal, decoding one token at a time and verifying a tree may choose
-differently, and both are right. Every divergence is therefore measured: the target
-reads the text again: a token at a time, as a chain in one row, and as a path among
-siblings. The largest difference in the neighbourhood, at least the spacing of the
-logits' own number type there, is the numerical *noise*; a token that is behind the best
-one by at most twice that (each of the two compared scores may be off by it) is a *tie*.
-Anything else is a *violation*.
+Kernels round differently for different numbers of rows, so where two choices are nearly
+equal, decoding one token at a time and verifying a tree may choose differently, and
+both are right. Every divergence is therefore measured, in logits:
 
-Sampled texts can be compared as well if the rule draws exactly once per committed token
-and nothing else draws: then both texts come from the same uniforms. What is measured is
-then the cumulated law, in which a draw looks its uniform up.
+- its *margin*: twice the least change of all logits that would make the token the one
+  to choose (``margins``). Greedy, how far it is behind the best one.
+- the *noise*: how much logits really change when the target reads the text again, a
+  token at a time, as a chain in one row, and as a path among siblings (``rereading``).
+
+A margin of at most twice the noise is a *tie*. Anything else is a *violation*.
+
+Sampled texts are compared as well if the rule draws exactly once per committed token:
+then both texts come from the same uniforms, which are known from the seed. So a text
+that was drawn with another seed or from another law is found out like a wrong argmax.
 """
 
 from __future__ import annotations
@@ -23,21 +25,18 @@ import torch
 from torch import Tensor
 
 from treespec.acceptance import AbstractAcceptanceRule
-from treespec.metrics import Divergence, Verdict
+from treespec.margins import margin
+from treespec.metrics import FAR, Divergence, Verdict
 from treespec.models.base import AbstractLanguageModel
-from treespec.models.session import Feed, ModelSession
-from treespec.policies import AbstractDraftPolicy
+from treespec.rereading import Reader
 from treespec.sampling import Sampling, uniforms
-from treespec.tree import Layer, TokenTree, root_tree
-from treespec.types import GenerationResult, ProposalKind
+from treespec.types import GenerationResult
 
-WINDOW = 8
+WINDOW = 32
 """Tokens before a divergence at which the noise is measured as well."""
 TOLERANCE = 2.0
-"""A token is tied with the best one up to this many times the noise."""
-_NUM_SIBLINGS = 3
+"""A token is tied up to this many times the noise: two compared logits may be off."""
 _CHUNK = 64
-_FAR = torch.finfo(torch.float32).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +52,15 @@ class Finding:
     divergence: Divergence | None = None
 
 
-def texts_must_agree(
-    acceptance: AbstractAcceptanceRule, policy: AbstractDraftPolicy, sampling: Sampling
-) -> bool:
+def texts_must_agree(acceptance: AbstractAcceptanceRule, sampling: Sampling) -> bool:
     """Return whether speculation must give the very text of plain decoding.
 
-    It must at temperature 0 with a lossless rule. Above, it must where the only draws
-    are one per committed token, the same for both: a rule that draws like plain
-    decoding, on a tree whose drafting draws nothing. Other rules keep the law of the
-    text, not the text.
+    It must at temperature 0 with a lossless rule. Above, it must where the rule draws
+    like plain decoding: drafting draws from a source of its own. Other rules keep the
+    law of the text, not the text.
     """
-    if not acceptance.lossless:
-        return False
-    draws_alike = (
-        acceptance.draws_like_autoregressive
-        and policy.proposal is ProposalKind.DETERMINISTIC
-    )
-    return sampling.greedy or draws_alike
+    alike = sampling.greedy or acceptance.draws_like_autoregressive
+    return acceptance.lossless and alike
 
 
 def audit(
@@ -120,7 +111,7 @@ def _first_difference(left: Sequence[int], right: Sequence[int]) -> int:
 
 @dataclass(slots=True)
 class _Judge:
-    """The target, reading one text again.
+    """Measures how close the choice of a text's tokens was.
 
     Attributes:
         target: The model.
@@ -132,173 +123,58 @@ class _Judge:
     sampling: Sampling
     result: GenerationResult
     _marks: Sequence[float] = ()
-    _dtype: torch.dtype = torch.float32
 
     def measure(self, index: int, tokens: Sequence[int]) -> Divergence:
-        """Return how far the worst of ``tokens`` is behind the best one at ``index``.
+        """Return how far the worst of ``tokens`` was from being chosen at ``index``.
 
         Args:
             index: Place among the new tokens.
             tokens: The tokens that were chosen there.
         """
-        last = len(self.result.prompt_tokens) + index - 1
-        first = max(last - WINDOW, 0)
-        one_row = self._logits_one_row(first, last)
-        others = [self._logits_many_rows(first, last, bushy=b) for b in (False, True)]
-        many_rows = others[0]
-        noise = max(self._noise(one_row, other) for other in others)
-        margin = self._margin(one_row[-1], last, index, tokens)
-        if margin == _FAR:  # filtered out here, but perhaps not by the other rounding
-            margin = self._margin(many_rows[-1], last, index, tokens)
-        return Divergence(index, margin, noise)
+        last = self._place_before(index)
+        reading = self._reader.read(max(last - WINDOW, 0), last)
+        far = self._margin(reading.logits, index, tokens)
+        return Divergence(index, far, reading.noise)
 
     def top_margin(self, index: int) -> float:
-        """Return the difference of the two best scores at ``index``."""
-        last = len(self.result.prompt_tokens) + index - 1
-        scores = self._processed(self._logits_many_rows(last, last)[-1], last)
-        best = scores.topk(2).values
-        return _finite(float(best[0] - best[1]))
+        """Return the difference of the two best logits at ``index``."""
+        last = self._place_before(index)
+        logits = self._reader.logits(last, last)[-1]
+        best, second = logits.topk(2).values.tolist()
+        return float(min(best - second, FAR))
 
     def suspects(self, start: int) -> list[int]:
-        """Return the places from ``start`` on whose token is not the best one."""
+        """Return the places from ``start`` on whose token is not the one to choose."""
         found = []
-        prompt, tokens = len(self.result.prompt_tokens), self.result.tokens
+        tokens = self.result.tokens
         for index in range(start, len(tokens), _CHUNK):
-            stop = min(index + _CHUNK, len(tokens))
-            first, last = prompt + index - 1, prompt + stop - 2
-            rows = self._logits_many_rows(first, last)
-            for offset, logits in enumerate(rows):
-                place, token = index + offset, tokens[index + offset]
-                if self._margin(logits, first + offset, place, (token,)) > 0:
+            places = range(index, min(index + _CHUNK, len(tokens)))
+            first, last = map(self._place_before, (places[0], places[-1]))
+            rows = self._reader.logits(first, last)
+            for place, logits in zip(places, rows, strict=True):
+                if self._margin(logits, place, (tokens[place],)) > 0:
                     found.append(place)
         return found
 
     @property
-    def _text(self) -> list[int]:
-        return [*self.result.prompt_tokens, *self.result.tokens]
+    def _reader(self) -> Reader:
+        text = (*self.result.prompt_tokens, *self.result.tokens)
+        return Reader(self.target, self.sampling, text)
 
-    @torch.inference_mode()
-    def _logits_one_row(self, first: int, last: int) -> Tensor:
-        """Return logits after each token from ``first`` to ``last``, one by one."""
-        text = self._text[: last + 1]
-        session = ModelSession(self.target, len(text))
-        sequence = session.admit(text[: first + 1], len(text))
-        assert sequence is not None
-        rows = []
-        for place in range(first, last + 1):
-            if place > first:
-                sequence.tokens.append(text[place])
-            elif first > 0:
-                # The last token by itself, as a decoding step would read it.
-                sequence.tokens.pop()
-                session.run([Feed(sequence)])
-                sequence.tokens.append(text[first])
-            rows.append(session.run([Feed(sequence)])[0].logits[-1])
-        return torch.stack(rows).double()
+    def _place_before(self, index: int) -> int:
+        """Return the place in the whole text after which ``index`` was chosen."""
+        return len(self.result.prompt_tokens) + index - 1
 
-    @torch.inference_mode()
-    def _logits_many_rows(
-        self, first: int, last: int, *, bushy: bool = False
-    ) -> Tensor:
-        """Return logits after each token from ``first`` to ``last``, in one row.
-
-        Args:
-            first: Place in the whole text.
-            last: Place in the whole text.
-            bushy: Whether every node has siblings, so that rows and slots of the path
-                are as scattered as in a tree.
-        """
-        text = self._text[: last + 1]
-        copies = 1 + _NUM_SIBLINGS * bushy
-        num_slots = len(text) + (last - first) * copies
-        session = ModelSession(self.target, num_slots)
-        sequence = session.admit(text[:first], num_slots)
-        assert sequence is not None
-        if first > 0:
-            session.run([Feed(sequence)])
-        sequence.tokens.append(text[first])
-        if first == last:
-            logits = session.run([Feed(sequence)])[0].logits
-        else:
-            tree = _path_tree(text[first : last + 1], copies, self.target.device)
-            nodes = torch.arange(1, tree.size, device=self.target.device)
-            logits = session.run([Feed(sequence, tree, nodes)])[0].logits[::copies]
-        self._dtype = logits.dtype
-        return logits.double()
-
-    def _noise(self, left: Tensor, right: Tensor) -> float:  # [L, V], [L, V]
-        """Return how much two readings of the same tokens differ, at most.
-
-        In the unit of ``_margin``: logits at temperature 0, else probability.
-        """
-        if self.sampling.greedy:
-            # Rows may agree by luck; closer than neighbouring numbers they never are.
-            spacing = torch.finfo(self._dtype).eps * float(left[-1].abs().max())
-            return max(spacing, float((left - right).abs().max()))
-        left, right = self.sampling.probs(left), self.sampling.probs(right)
-        moved = (left - right).cumsum(dim=-1).abs().max()
-        return max(torch.finfo(torch.float32).eps, float(moved))
-
-    def _margin(
-        self, logits: Tensor, last: int, index: int, tokens: Sequence[int]
-    ) -> float:
-        """Return how far the worst of ``tokens`` is from being chosen at ``index``.
-
-        At temperature 0 in logits; above, in probability: from the draw's uniform to
-        the token's stretch of the cumulated law.
-
-        Args:
-            logits: Logits after the token at ``last``.  # [V]
-            last: Place in the whole text.
-            index: Place among the new tokens.
-            tokens: The tokens in question.
-        """
-        processed, chosen = self._processed(logits, last), list(tokens)
-        if self.sampling.greedy:
-            return _finite(float((processed.max() - processed[chosen]).max()))
-        probs = self.sampling.probs(processed).double()
-        if not probs[chosen].all():
-            return _FAR
-        above = (probs.cumsum(dim=-1) / probs.sum())[chosen]
-        below = above - (probs / probs.sum())[chosen]
-        mark = self._mark(index)
-        return float(torch.maximum(below - mark, mark - above).max().clamp(min=0))
-
-    def _processed(self, logits: Tensor, last: int) -> Tensor:
-        """Return the logits after the token at ``last``, history applied."""
-        root = torch.zeros(1, dtype=torch.int64, device=logits.device)
-        return self.sampling.apply_history(
-            logits[None], root, root - 1, self._text[: last + 1]
-        )[0]
+    def _margin(self, logits: Tensor, index: int, tokens: Sequence[int]) -> float:
+        mark = 0.0 if self.sampling.greedy else self._mark(index)
+        return max(margin(self.sampling, logits, token, mark) for token in tokens)
 
     def _mark(self, index: int) -> float:
         """Return the uniform that the text's draw at ``index`` had."""
-        if len(self._marks) <= index:
+        if not self._marks:
             assert self.result.seed is not None
             generator = torch.Generator(device=self.target.device)
             generator.manual_seed(self.result.seed)
             count = len(self.result.tokens)
             self._marks = [float(uniforms((1,), generator)) for _ in range(count)]
         return self._marks[index]
-
-
-def _finite(value: float) -> float:
-    """Return a number that JSON can hold: a token that was filtered out is far off."""
-    return min(value, _FAR)
-
-
-def _path_tree(tokens: Sequence[int], copies: int, device: torch.device) -> TokenTree:
-    """Return a tree along ``tokens``, the first being its root.
-
-    Every other token of the path is the last of ``copies`` equal siblings, so that the
-    path is nodes 0, ``copies``, 2 * ``copies``, ...
-    """
-    tree = root_tree(tokens[0], ProposalKind.DETERMINISTIC, device)
-    depth = torch.arange(len(tokens) - 1, device=device).repeat_interleave(copies)
-    layer = Layer(
-        parents=depth * copies,
-        tokens=torch.tensor(tokens[1:], device=device)[depth],
-        draft_logprobs=torch.zeros(depth.shape[0], device=device),
-        sources=torch.zeros_like(depth),
-    )
-    return tree.extend(layer, torch.zeros(1, dtype=torch.int64, device=device))

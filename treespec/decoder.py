@@ -302,7 +302,7 @@ class Run:
             committed=request.sequence.tokens,
             sampling=self.sampling,
             vocab_size=self.decoder.target.vocab_size,
-            chance=request.chance,
+            chance=request.draft_chance,
         )
         layer = policy.grow(growth)
         if layer is None:

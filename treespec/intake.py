@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,6 +79,7 @@ def make_requests(
             prompt=_prompt_tokens(key, prompt, target, stopping),
             stopping=stopping,
             chance=_chance(seed, target.device),
+            draft_chance=_chance(_draft_seed(seed), target.device),
             seed=seed,
             controller_state=first_state(),
         )
@@ -130,6 +132,18 @@ def _seeds(seed: Seed, count: int) -> list[int | None]:
             f"{count} prompts"
         )
     return list(seed)
+
+
+def _draft_seed(seed: int | None) -> int | None:
+    """Return the seed of a request's drafting.
+
+    Hashed, because neighbouring requests often have neighbouring seeds: one's drafts
+    must not be drawn by the uniforms of another's acceptance.
+    """
+    if seed is None:
+        return None
+    digest = hashlib.sha256(f"draft\0{seed}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
 
 
 def _chance(seed: int | None, device: torch.device) -> GeneratorChance:

@@ -169,7 +169,7 @@ def _judge(
 ) -> Finding:
     if not decoder.acceptance.lossless:
         return Finding("lossy")
-    if not texts_must_agree(decoder.acceptance, decoder.policy, sampling):
+    if not texts_must_agree(decoder.acceptance, sampling):
         return Finding("unchecked")
     return audit(decoder.target, sampling, baseline, speculative)
 

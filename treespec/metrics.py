@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -33,17 +33,21 @@ Summary = dict[str, Any]
 
 BOOTSTRAP_SEED = 0
 MIN_PROMPTS_FOR_INTERVAL = 5
+FAR = float(np.finfo(np.float32).max)
+"""The margin of a token that no noise explains: JSON knows no infinity."""
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where a speculative text first left the baseline's, and how close the call was.
+    """Where a speculative text left the baseline's, and how close the call was.
 
     Attributes:
-        index: Position in the new tokens of the first difference.
-        margin: Difference of the target's two best logits there.
-        noise: Measured numerical noise of the target's logits; a margin inside it is
-            a tie.
+        index: Position in the new tokens: of the first difference or, in a violation
+            after a tie, of the token that is no tie.
+        margin: Twice the least change of all of the target's logits that would make
+            the token the one to choose. Greedy, how far it is behind the best one.
+        noise: How far the target's logits there were measured to be off, at most; a
+            margin of at most twice that is a tie.
     """
 
     index: int
@@ -77,9 +81,10 @@ class PromptOutcome:
         category: What kind of task it is.
         speculative: What tree speculation made of it.
         baseline: What autoregressive decoding made of it.
-        lossless: ``identical`` texts; a ``tie`` of the target's two best tokens within
-            numerical noise; a ``violation``; ``unchecked``, where texts need not agree
-            (sampling); or ``lossy``, where the rule does not keep the target's law.
+        lossless: ``identical`` texts; a ``tie`` of two choices within numerical noise;
+            a ``violation``; ``unchecked``, where texts need not agree (rules that keep
+            the law of a sampled text); or ``lossy``, where the rule does not keep the
+            target's law.
         divergence: Where the texts part; ``None`` if they do not or were not compared.
         quality: What the target thinks of the texts; only where the rule is lossy.
     """
@@ -121,6 +126,7 @@ def summarize(
         ),
         "wall_s": wall_s,
         "peak_memory_bytes": peak_memory_bytes,
+        "divergences": divergences(outcomes),
         "categories": {
             category: _summarize_group(
                 [outcome for outcome in outcomes if outcome.category == category]
@@ -493,6 +499,15 @@ def _mean_by_token(
     return _ratio(
         sum(count * mean for count, mean in known), sum(count for count, _ in known)
     )
+
+
+def divergences(outcomes: Sequence[PromptOutcome]) -> list[dict[str, Any]]:
+    """Return where texts left the baseline's: prompt, verdict, margin and noise."""
+    return [
+        {"id": outcome.id, "lossless": outcome.lossless, **asdict(outcome.divergence)}
+        for outcome in outcomes
+        if outcome.divergence is not None
+    ]
 
 
 def _ratio(numerator: float, denominator: float) -> float | None:

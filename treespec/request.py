@@ -45,8 +45,10 @@ class Request:
         key: Its place among the prompts.
         prompt: Its token ids.
         stopping: When it ends.
-        chance: Its own source of randomness.
-        seed: What ``chance`` was seeded with.
+        chance: Its own source of randomness for acceptance.
+        draft_chance: Its own source of randomness for drafting, apart, so that what is
+            drafted never moves what acceptance draws.
+        seed: What both were seeded with.
         controller_state: What the controller remembers.
         sequence: Its slots in the target's pool, once admitted.
         new_tokens: What was committed so far.
@@ -58,6 +60,7 @@ class Request:
     prompt: tuple[int, ...]
     stopping: Stopping
     chance: AbstractChance
+    draft_chance: AbstractChance
     seed: int | None
     controller_state: Any
     sequence: CachedSequence | None = None

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from treespec.errors import TreespecError
-from treespec.sampling import AbstractChance
+from treespec.sampling import NO_TOKEN, AbstractChance
 from treespec.types import ProposalKind
 
 PAIR = 2
@@ -59,9 +59,10 @@ def _greedy_plus_random(
     """The K-1 likeliest tokens, then one draw from the others (2502.18779)."""
     num_likeliest = min(num_children, laws.shape[-1]) - 1
     likeliest = laws.topk(num_likeliest, dim=-1)
-    tokens = likeliest.indices.masked_fill(likeliest.values <= 0, -1)
+    tokens = likeliest.indices.masked_fill(likeliest.values <= 0, NO_TOKEN)
     others = laws.scatter(-1, likeliest.indices, 0.0)
-    drawn = chance.draw_without_replacement(others, 1)
+    num_drawn = num_children - num_likeliest  # more than 1 in a tiny vocabulary only
+    drawn = chance.draw_without_replacement(others, num_drawn)
     return torch.cat((tokens, drawn), dim=-1)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.outcomes import make_outcome
 from tests.sinks.runs import make_outcomes, make_run, record
-from treespec.metrics import Quality, summarize
+from treespec.metrics import FAR, Divergence, Quality, summarize
 from treespec.sinks.terminal import TerminalSink, render
 
 
@@ -90,6 +90,22 @@ def test_categories_have_a_row_each():
 def test_verdict_is_told_in_words(verdicts, words):
     outcomes = [make_outcome(str(i), lossless=v) for i, v in enumerate(verdicts)]
     assert f"Lossless        {words}" in _render(outcomes)
+
+
+def test_every_divergence_is_told_with_its_margin_and_noise():
+    tie = Divergence(index=3, margin=0.0123, noise=0.05)
+    outcomes = [
+        make_outcome("a", lossless="tie", divergence=tie),
+        make_outcome("b"),
+        make_outcome("c", lossless="violation", divergence=Divergence(7, FAR, 0.05)),
+    ]
+    table = _render(outcomes)
+    assert "violation: c, token 7: margin never, noise 0.05" in table
+    assert "tie: a, token 3: margin 0.012, noise 0.05" in table
+    assert table.index("violation: c") < table.index("tie: a")
+    many = [make_outcome(str(i), lossless="tie", divergence=tie) for i in range(9)]
+    assert _render(many).endswith("and 3 more in prompts.jsonl")
+    assert "margin" not in _render([make_outcome("b")])
 
 
 def test_table_ends_with_where_the_files_are(tmp_path):

@@ -75,8 +75,8 @@ class AbstractAcceptanceRule(ABC):
     def draws_like_autoregressive(self) -> bool:
         """Whether it draws exactly once per committed token, and from the target only.
 
-        Then a tree whose drafting draws nothing yields the very text that plain
-        decoding yields from the same seed.
+        Then any tree yields the very text that plain decoding yields from the same
+        seed: drafting has a source of randomness of its own.
         """
 
     @property

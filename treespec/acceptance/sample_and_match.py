@@ -22,9 +22,16 @@ class SampleAndMatch(AbstractAcceptanceRule):
     """Draw one token from the target per node; descend while a child carries it.
 
     Lossless for every tree, whatever its origin, because the draft has no say in what
-    is drawn; equal to ``Greedy`` at temperature 0. One draw per committed token, so
-    that a tree whose drafting draws nothing yields the very text that autoregressive
-    decoding yields from the same generator.
+    is drawn; equal to ``Greedy`` at temperature 0.
+
+    It shares its randomness with plain decoding: one draw per committed token, and
+    drafting draws from elsewhere. So at any temperature, with any drafter and policy,
+    ``decoder.generate(prompts, sampling, seed=s)`` and
+    ``decoder.autoregressive().generate(prompts, sampling, seed=s)`` give the same
+    text, token for token but for near-ties of rounding. Where a sampled text looks
+    wrong, swap this rule in: if the texts then agree, the fault is in the other rule;
+    if they part, it is in drafting, caches or verification, at the token where they
+    part.
     """
 
     lossless = True

@@ -34,7 +34,7 @@ class Growth:
         committed: The committed text; its last token is the root.
         sampling: How the request samples.
         vocab_size: Size of the target's vocabulary.
-        chance: The request's own source of randomness.
+        chance: The request's own source of randomness for drafting.
     """
 
     tree: TokenTree

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
-from typing import TextIO
+from typing import Any, TextIO
 
-from treespec.metrics import MIN_PROMPTS_FOR_INTERVAL, PromptOutcome, Summary
+from treespec.metrics import (
+    FAR,
+    MIN_PROMPTS_FOR_INTERVAL,
+    PromptOutcome,
+    Summary,
+)
 from treespec.sinks.base import AbstractSink, RunInfo, RunStatus
 
 _WIDTH = 88
 _LABEL = 16
 _MAX_DEPTHS = 8
 _UNEVEN = 1.5
+_MAX_DIVERGENCES = 6
+_MAX_NAME = 16
 
 
 class TerminalSink(AbstractSink):
@@ -60,6 +68,7 @@ def render(summary: Summary) -> str:
             "",
             *_verdict(summary["lossless"]),
             *_quality(summary),
+            *_divergences(summary["divergences"]),
         ]
     )
 
@@ -222,12 +231,30 @@ def _verdict_words(lossless: Summary) -> str:
     if lossless["ties"]:
         return (
             f"yes. {identical} of {checked} texts are token for token those of plain "
-            f"decoding; the rest ({lossless['ties']}) part from it where the target's "
-            "two best tokens are equal within numerical noise."
+            f"decoding; the rest ({lossless['ties']}) part from it where two of the "
+            "target's choices are equal within numerical noise."
         )
     if checked == 1:
         return "yes. The text is token for token that of plain decoding."
     return f"yes. All {checked} texts are token for token those of plain decoding."
+
+
+def _divergences(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say of each divergence how close the call was; violations come first."""
+    ordered = sorted(found, key=lambda row: row["lossless"] != "violation")
+    lines = [_divergence(row) for row in ordered[:_MAX_DIVERGENCES]]
+    more = len(found) - len(lines)
+    if lines:
+        lines.insert(0, "margin and noise of the target's logits where they part:")
+    if more:
+        lines.append(f"and {more} more in prompts.jsonl")
+    return [_line("", line, "") for line in lines]
+
+
+def _divergence(row: Mapping[str, Any]) -> str:
+    far = "never" if row["margin"] >= FAR else f"{row['margin']:.2g}"
+    place = f"{row['id'][:_MAX_NAME]}, token {row['index']}"
+    return f"{row['lossless']}: {place}: margin {far}, noise {row['noise']:.2g}"
 
 
 def _line(label: str, value: str, meaning: str) -> str:
