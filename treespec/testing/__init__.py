@@ -1,5 +1,6 @@
 """The conformance kit: does a plug-in keep its contract, and is it lossless?"""
 
+from treespec.testing.drafter import check_drafter
 from treespec.testing.failure import ConformanceError
 
-__all__ = ["ConformanceError"]
+__all__ = ["ConformanceError", "check_drafter"]
