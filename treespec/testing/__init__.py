@@ -1,6 +1,7 @@
 """The conformance kit: does a plug-in keep its contract, and is it lossless?"""
 
+from treespec.testing.controller import check_controller
 from treespec.testing.drafter import check_drafter
 from treespec.testing.failure import ConformanceError
 
-__all__ = ["ConformanceError", "check_drafter"]
+__all__ = ["ConformanceError", "check_controller", "check_drafter"]
