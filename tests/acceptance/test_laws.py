@@ -1,7 +1,7 @@
 """The law of the next tokens, exactly, for every legal pair of proposal and rule."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -300,8 +300,8 @@ def test_a_top_k_child_scored_as_sampled_is_over_represented() -> None:
         widths=(1,),
     )
     assert first_token_law(ChainSpeculative(), mislabelled) == [0.8, 0.2, 0.0]
-    random_lie = Setting(
-        random_model(4, 1), random_model(4, 2), DETERMINISTIC, (1, 1), PLAIN
+    random_lie = replace(
+        random_setting(DETERMINISTIC, (1, 1), 4), declared=WITH_REPLACEMENT
     )
     assert bias(ChainSpeculative(), random_lie, (0,), 2) > 0.01
 

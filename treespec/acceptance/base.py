@@ -23,6 +23,36 @@ ANY_PROPOSAL: Mapping[ProposalKind, int | None] = MappingProxyType(
 )
 """The ``proposals`` of a rule that never looks at how a child was drawn."""
 
+RULES_FOR: Mapping[ProposalKind, tuple[str, ...]] = MappingProxyType(
+    {
+        ProposalKind.DETERMINISTIC: (),
+        ProposalKind.WITH_REPLACEMENT: (
+            "rejection_with_replacement",
+            "k_seq",
+            "traversal_verification",
+        ),
+        ProposalKind.WITHOUT_REPLACEMENT: (
+            "rejection_without_replacement",
+            "traversal_verification",
+        ),
+        ProposalKind.GREEDY_PLUS_RANDOM: ("greedy_draft_transport",),
+        ProposalKind.ARGMAX_PAIR: ("spec_hub", "greedy_draft_transport"),
+    }
+)
+"""Options of ``acceptance=`` made for trees of a kind, for messages."""
+
+POLICIES_FOR: Mapping[ProposalKind, str] = MappingProxyType(
+    {
+        ProposalKind.DETERMINISTIC: "policy=top_k_tree",
+        **{
+            kind: f"policy=sampled_tree policy.proposal={kind}"
+            for kind in ProposalKind
+            if kind is not ProposalKind.DETERMINISTIC
+        },
+    }
+)
+"""Choices of ``policy=`` that propose a kind, for messages."""
+
 
 class AbstractAcceptanceRule(ABC):
     """Decides which path of a tree survives.
@@ -114,8 +144,7 @@ class AbstractAcceptanceRule(ABC):
                 f"policy {policy_name} proposes {proposal} children, but acceptance "
                 f"{self.name} is lossless for {taken} only: it would score them by a "
                 "law they were not drawn from and bias the output; use "
-                "acceptance=sample_and_match, which takes any proposal, or a policy "
-                f"that proposes {taken}"
+                f"{_rules_that_take(proposal)}, or {self._policies_that_fit()}"
             )
         most = self.proposals[proposal]
         if most is not None and (max_children is None or max_children > most):
@@ -124,9 +153,26 @@ class AbstractAcceptanceRule(ABC):
                 f"policy {policy_name} gives a node {given} {proposal} children, but "
                 f"acceptance {self.name} is lossless for at most {most}: the others "
                 "would be scored by the wrong residual and bias the output; use "
-                "acceptance=sample_and_match, which takes any tree, or a policy with "
-                f"at most {most} per node such as policy=chain"
+                f"{_rules_that_take(proposal)}, or {self._policies_that_fit()}"
             )
+
+    def _policies_that_fit(self) -> str:
+        """Return the policies to choose for this rule, for a message."""
+        if set(self.proposals.values()) == {1}:
+            return "a policy with one child per node: policy=sampled_chain"
+        fitting = [
+            POLICIES_FOR[kind]
+            for kind in sorted(self.proposals)
+            if self.proposals[kind] != 1
+        ]
+        return f"a policy that fits: {', or '.join(fitting)}"
+
+
+def _rules_that_take(proposal: ProposalKind) -> str:
+    """Return the rules to choose for a proposal, for a message."""
+    made_for_it = RULES_FOR[proposal]
+    others = f" or one of {', '.join(made_for_it)}" if made_for_it else ""
+    return f"acceptance=sample_and_match, which takes any tree,{others}".rstrip(",")
 
 
 def follow(host: HostTree, choose: Callable[[int], int]) -> Acceptance:
@@ -172,3 +218,28 @@ def check_finite(best_logit: float, node: int) -> None:
             "no token can be chosen; load the target with dtype float32 or bfloat16, "
             "or check its weights and sampling.processors"
         )
+
+
+def positive_mass(weights: Tensor, node: int) -> Tensor | None:
+    """Return the sum of weights that are >= 0, ``None`` if it is 0; [V] -> [].
+
+    Raises:
+        NumericalError: The sum is NaN: the draft's law is no law.
+    """
+    mass = weights.sum()
+    host_mass = float(mass)
+    if math.isnan(host_mass):
+        raise NumericalError(
+            f"the draft's probabilities at node {node} of the tree are NaN, so no "
+            "token can be chosen; load the draft with dtype float32 or bfloat16, or "
+            "check its weights"
+        )
+    return mass if host_mass > 0 else None
+
+
+def draft_law(tree: TokenTree, host: HostTree, node: int) -> Tensor:
+    """Return the law that a node's children were drawn from, [E, V] -> [V]."""
+    row = host.draft_rows[node]
+    assert tree.draft_probs is not None
+    assert row >= 0
+    return tree.draft_probs[row]

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from treespec.sampling import NO_TOKEN, AbstractChance
+from treespec.testing.failure import ConformanceError
 
 Outcome = TypeVar("Outcome")
 
@@ -58,11 +59,22 @@ class ScriptedChance(AbstractChance):
         return tokens
 
     def _choose(self, weights: list[float]) -> int:
-        assert not any(math.isnan(weight) for weight in weights)
+        possible = [i for i, weight in enumerate(weights) if weight > 0]
+        if not possible or any(map(math.isnan, weights)):
+            raise ConformanceError(
+                f"a draw was asked from weights that are no law: {weights}; a residual "
+                "without mass is rounding and means to accept, and NaN must raise "
+                "NumericalError"
+            )
         if len(self._taken) < len(self._script):
             choice = self._script[len(self._taken)]
+            if choice not in possible:
+                raise ConformanceError(
+                    "the same draws led to another question, so there is state or "
+                    "randomness outside of chance; take every draw from chance"
+                )
         else:
-            choice, *others = (i for i, weight in enumerate(weights) if weight > 0)
+            choice, *others = possible
             self.untried += [(*self._taken, other) for other in others]
         self._taken += (choice,)
         self.weight *= weights[choice]

@@ -7,9 +7,11 @@ them too.
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,12 +21,19 @@ from treespec.sampling import NO_TOKEN, AbstractChance, Sampling
 from treespec.siblings import draw_siblings
 from treespec.testing.enumeration import outcomes
 from treespec.testing.toys import Model, Text
-from treespec.tree import ROOT, Layer, TokenTree, root_tree
+from treespec.tree import ROOT, HostTree, Layer, TokenTree, root_tree
 from treespec.types import Acceptance, ProposalKind
 
 CPU = torch.device("cpu")
 PLAIN = Sampling(temperature=1.0)
 Law = Mapping[Text, float]
+Limit = Callable[[HostTree, int], int]
+"""From what was drawn so far and a node to the most children that the node gets."""
+
+
+def no_limit(host: HostTree, node: int) -> int:
+    """Let every node have as many children as its depth allows."""
+    return sys.maxsize
 
 
 def children_of(
@@ -32,7 +41,7 @@ def children_of(
 ) -> list[int]:
     """Return the children of one node in draw order, as the kind defines them."""
     if proposal is ProposalKind.DETERMINISTIC:
-        return law.topk(width).indices.tolist()
+        return law.topk(min(width, law.shape[0])).indices.tolist()
     drawn = draw_siblings(proposal, law[None], width, chance)[0].tolist()
     return [token for token in drawn if token != NO_TOKEN]
 
@@ -47,6 +56,8 @@ class Setting:
         widths: Children per node at depth 0, 1, ...
         sampling: Turns the logits of both models into laws.
         declared: The proposal that the tree claims; a lie is for negative controls.
+        limit: Narrows nodes, by their place or by what was drawn before.
+        last_tokens: Tokens after which a node gets no further child.
     """
 
     target: Model
@@ -55,6 +66,13 @@ class Setting:
     widths: tuple[int, ...]
     sampling: Sampling = PLAIN
     declared: ProposalKind | None = None
+    limit: Limit = no_limit
+    last_tokens: frozenset[int] = frozenset()
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens of the toy."""
+        return self.target((0,)).shape[0]
 
     def grow(self, text: Text, chance: AbstractChance) -> TokenTree:
         """Draft a tree below the text."""
@@ -62,6 +80,8 @@ class Setting:
         frontier = [ROOT]
         for width in self.widths:
             layer = self._layer(tree, text, frontier, width, chance)
+            if layer is None:
+                break
             first = tree.size
             tree = tree.extend(layer, torch.tensor(frontier))
             frontier = list(range(first, tree.size))
@@ -74,24 +94,32 @@ class Setting:
         frontier: list[int],
         width: int,
         chance: AbstractChance,
-    ) -> Layer:
-        texts = node_texts(tree, text)
-        laws = torch.stack(
-            [self.sampling.probs(self.draft(texts[node])) for node in frontier]
-        )
+    ) -> Layer | None:
+        texts, host = node_texts(tree, text), tree.host()
+        rows = torch.stack([self.draft(texts[node]) for node in frontier])
+        laws = self.sampling.probs(rows)
         new = [
             (node, token, float(law[token].log()))
             for node, law in zip(frontier, laws, strict=True)
-            for token in children_of(self.proposal, law, width, chance)
+            for token in self._children(law, min(width, self.limit(host, node)), chance)
         ]
+        if not new:
+            return None
         parents, tokens, logprobs = zip(*new, strict=True)
         return Layer(
             parents=torch.tensor(parents),
             tokens=torch.tensor(tokens),
             draft_logprobs=torch.tensor(logprobs),
             sources=torch.zeros(len(new), dtype=torch.int64),
-            draft_probs=laws,
+            draft_probs=None if tree.proposal is ProposalKind.DETERMINISTIC else laws,
         )
+
+    def _children(self, law: Tensor, width: int, chance: AbstractChance) -> list[int]:
+        if width == 0:
+            return []
+        children = children_of(self.proposal, law, width, chance)
+        ends = [i + 1 for i, x in enumerate(children) if x in self.last_tokens]
+        return children[: min(ends, default=None)]
 
     def verify(self, tree: TokenTree, text: Text) -> Tensor:  # [N, V]
         """Return the target's logits at every node, history applied."""
@@ -118,10 +146,17 @@ def node_texts(tree: TokenTree, text: Text) -> list[Text]:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One step of decoding and what it committed."""
+    """One step of decoding.
 
-    committed: Text
+    Attributes:
+        tree: What was drafted.
+        acceptance: What the rule made of it.
+        committed: The tokens that the step added to the text.
+    """
+
+    tree: TokenTree
     acceptance: Acceptance
+    committed: Text
 
 
 def play_round(
@@ -130,16 +165,23 @@ def play_round(
     """Draft, verify and accept once."""
     tree = setting.grow(text, chance)
     logits = setting.verify(tree, text)
-    acceptance = rule.accept(tree, logits, setting.sampling, chance)
-    path = [int(tree.tokens[node]) for node in acceptance.node_ids]
-    return Round((*path, acceptance.next_token), acceptance)
+    return _round(tree, rule.accept(tree, logits, setting.sampling, chance))
 
 
 def rounds(
     rule: AbstractAcceptanceRule, setting: Setting, text: Text
 ) -> Iterator[tuple[float, Round]]:
     """Yield every outcome of one round with its probability."""
-    return outcomes(lambda chance: play_round(rule, setting, text, chance))
+    for draft_weight, tree in outcomes(partial(setting.grow, text)):
+        logits = setting.verify(tree, text)
+        accept = partial(rule.accept, tree, logits, setting.sampling)
+        for weight, acceptance in outcomes(accept):
+            yield draft_weight * weight, _round(tree, acceptance)
+
+
+def _round(tree: TokenTree, acceptance: Acceptance) -> Round:
+    path = tree.tokens[list(acceptance.node_ids)].tolist()
+    return Round(tree, acceptance, (*path, acceptance.next_token))
 
 
 def output_law(
@@ -154,6 +196,31 @@ def output_law(
     law: defaultdict[Text, float] = defaultdict(float)
     for head, weight in heads.items():
         tails = output_law(rule, setting, text + head, length - len(head))
+        for tail, tail_weight in tails.items():
+            law[head + tail] += weight * tail_weight
+    return law
+
+
+def continued_law(
+    setting: Setting, text: Text, played: Iterable[tuple[float, Round]], length: int
+) -> Law:
+    """Return the law of one round's tokens, continued without speculation.
+
+    Much cheaper than ``output_law``; right for all ``length`` tokens if and only if
+    the round is.
+
+    Args:
+        setting: Its target continues the text.
+        text: Where the round began.
+        played: All outcomes of the round.
+        length: How many tokens.
+    """
+    heads: defaultdict[Text, float] = defaultdict(float)
+    for weight, outcome in played:
+        heads[outcome.committed[:length]] += weight
+    law: defaultdict[Text, float] = defaultdict(float)
+    for head, weight in heads.items():
+        tails = autoregressive_law(setting, text + head, length - len(head))
         for tail, tail_weight in tails.items():
             law[head + tail] += weight * tail_weight
     return law

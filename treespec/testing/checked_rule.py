@@ -1,0 +1,117 @@
+"""An acceptance rule under observation: every answer is checked as it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from treespec.acceptance import AbstractAcceptanceRule
+from treespec.errors import NumericalError
+from treespec.sampling import AbstractChance, Sampling
+from treespec.testing.drawing import draw_tree
+from treespec.testing.failure import ConformanceError
+from treespec.tree import ROOT, HostTree, TokenTree
+from treespec.types import Acceptance, ProposalKind
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRule(AbstractAcceptanceRule):
+    """Passes trees on to a rule and refuses answers that are none.
+
+    Attributes:
+        rule: The rule that is observed; its facts are this one's.
+    """
+
+    rule: AbstractAcceptanceRule
+
+    @property
+    def lossless(self) -> bool:
+        """As the rule says."""
+        return self.rule.lossless
+
+    @property
+    def greedy_only(self) -> bool:
+        """As the rule says."""
+        return self.rule.greedy_only
+
+    @property
+    def draws_like_autoregressive(self) -> bool:
+        """As the rule says."""
+        return self.rule.draws_like_autoregressive
+
+    @property
+    def proposals(self) -> Mapping[ProposalKind, int | None]:
+        """As the rule says."""
+        return self.rule.proposals
+
+    @property
+    def name(self) -> str:
+        """As the rule says."""
+        return self.rule.name
+
+    def accept(
+        self,
+        tree: TokenTree,
+        target_logits: Tensor,
+        sampling: Sampling,
+        chance: AbstractChance,
+    ) -> Acceptance:
+        """Return the rule's answer.
+
+        Raises:
+            NumericalError: From the rule.
+            ConformanceError: The rule failed, or its answer is none.
+        """
+        try:
+            acceptance = self.rule.accept(tree, target_logits, sampling, chance)
+        except (ConformanceError, NumericalError) as error:
+            error.add_note(f"{self.name} was given\n{draw_tree(tree)}")
+            raise
+        except Exception as error:
+            raise ConformanceError(
+                f"{self.name} raised {type(error).__name__}: {error}\n{draw_tree(tree)}"
+            ) from error
+        fault = find_fault(acceptance, tree.host(), target_logits.shape[-1])
+        if fault:
+            raise ConformanceError(
+                f"{self.name} returned {acceptance}: {fault}\n{draw_tree(tree)}"
+            )
+        return acceptance
+
+
+def find_fault(acceptance: object, host: HostTree, vocab_size: int) -> str | None:
+    """Return what is wrong with an answer of a rule, or ``None``."""
+    if not isinstance(acceptance, Acceptance):
+        return "accept must return an Acceptance"
+    path, token, kind = (
+        acceptance.node_ids,
+        acceptance.next_token,
+        acceptance.next_kind,
+    )
+    if not isinstance(path, tuple) or any(type(node) is not int for node in path):
+        return "node_ids must be a tuple of integers"
+    if any(not 0 < node < len(host.parents) for node in path):
+        return "node_ids must be nodes of the tree, the root excluded"
+    if [host.parents[node] for node in path] != [ROOT, *path][:-1]:
+        return "node_ids must lead from the root down, each the child of the one before"
+    if type(token) is not int or not 0 <= token < vocab_size:
+        return f"next_token must be an integer in [0, {vocab_size})"
+    kinds = _possible_kinds(host, path[-1] if path else ROOT)
+    return None if kind in kinds else f"next_kind must be {' or '.join(sorted(kinds))}"
+
+
+def _possible_kinds(host: HostTree, end: int) -> set[str]:
+    """Return the right kinds for a path's end, siblings of one token merged or not."""
+    children = host.children()
+    text = [host.tokens[node] for node in host.path(end)]
+    merged = [
+        node
+        for node in range(len(host.parents))
+        if [host.tokens[above] for above in host.path(node)] == text
+    ]
+    merged_below = any(children[node] for node in merged)
+    return {
+        "recovered" if below else "bonus" for below in (children[end], merged_below)
+    }

@@ -1,0 +1,74 @@
+"""Trees and laws in plain text, for messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from treespec.sampling import Sampling
+from treespec.tree import ROOT, HostTree, TokenTree
+
+MOST_NODES = 16
+"""Nodes of a tree that a message shows."""
+
+
+def draw_tree(tree: TokenTree, target_probs: Sequence[Sequence[float]] = ()) -> str:
+    """Return a tree, one node a line: its token, and the laws of the next one.
+
+    Args:
+        tree: The tree.
+        target_probs: The target's law at every node, if there is one.
+    """
+    host = tree.host()
+    lines = [f"{tree.proposal} children, in draw order:"]
+    for prefix, node in _places(host, ROOT, "", ""):
+        laws = []
+        if tree.draft_probs is not None and host.draft_rows[node] >= 0:
+            laws.append(f"q {row(tree.draft_probs[host.draft_rows[node]].tolist())}")
+        if target_probs:
+            laws.append(f"p {row(target_probs[node])}")
+        label = f"{prefix}{host.tokens[node]}"
+        lines.append(f"  {label:<12} {'   '.join(laws)}".rstrip())
+    if len(lines) > MOST_NODES + 1:
+        rest = len(lines) - MOST_NODES - 1
+        lines = [*lines[: MOST_NODES + 1], f"  and {rest} more nodes"]
+    return "\n".join(lines)
+
+
+def _places(
+    host: HostTree, node: int, prefix: str, below: str
+) -> list[tuple[str, int]]:
+    """Return the nodes depth first, each with the branch in front of it."""
+    places = [(prefix, node)]
+    children = host.children()[node]
+    for child in children:
+        last = child == children[-1]
+        branch, rest = ("`- ", "   ") if last else ("|- ", "|  ")
+        places += _places(host, child, below + branch, below + rest)
+    return places
+
+
+def row(probs: Sequence[float]) -> str:
+    """Return a law as one short line."""
+    return " ".join(f"{prob:.4f}" for prob in probs)
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as text with aligned columns; the first one is the heading."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+        for cells in rows
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def describe(sampling: Sampling) -> str:
+    """Return a sampling's settings that are not neutral."""
+    parts = [f"temperature {sampling.temperature:g}"]
+    if sampling.top_k:
+        parts.append(f"top-k {sampling.top_k}")
+    if sampling.top_p < 1:
+        parts.append(f"top-p {sampling.top_p:g}")
+    if sampling.repetition_penalty != 1:
+        parts.append(f"repetition penalty {sampling.repetition_penalty:g}")
+    return ", ".join(parts)

@@ -1,0 +1,170 @@
+"""The toys on which an acceptance rule is tried, from the smallest to the largest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from treespec.acceptance import AbstractAcceptanceRule
+from treespec.sampling import Sampling
+from treespec.testing.laws import PLAIN, Limit, Setting, no_limit
+from treespec.testing.toys import Text, constant_model, random_model
+from treespec.tree import HostTree
+from treespec.types import ProposalKind
+
+GREEDY = Sampling()
+PROCESSED = Sampling(0.7, top_k=3, top_p=0.9, repetition_penalty=1.4)
+MOST_CHILDREN = 3
+"""Children per node that are tried where a rule takes any number."""
+VECTORS = constant_model(0.5, 0.3, 0.2, 0.0), constant_model(0.1, 0.2, 0.3, 0.4)
+
+PAIRS = {
+    "the draft is the target": (constant_model(0.4, 0.3, 0.2, 0.1),) * 2,
+    "the laws have no token in common": (
+        constant_model(0.6, 0.4, 0, 0),
+        constant_model(0, 0, 0.3, 0.7),
+    ),
+    "the target is certain": (constant_model(0, 1, 0, 0), VECTORS[1]),
+    "the draft is certain": (VECTORS[0], constant_model(0, 1, 0, 0)),
+    "both are certain": (constant_model(0, 1, 0, 0),) * 2,
+    "the draft knows two tokens": (
+        constant_model(0.1, 0.2, 0.3, 0.4),
+        constant_model(0.7, 0.3, 0, 0),
+    ),
+    "the laws differ by a rounding error": (
+        constant_model(0.5 + 1e-9, 0.3, 0.2 - 1e-9),
+        constant_model(0.5, 0.3, 0.2),
+    ),
+    "the fourth token is impossible": VECTORS,
+    "close laws": (
+        constant_model(0.4, 0.3, 0.2, 0.1),
+        constant_model(0.1, 0.5, 0.2, 0.2),
+    ),
+}
+"""Context-free targets and drafts, by what is special about them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleCase:
+    """One toy, and how many tokens of its law are looked at.
+
+    Attributes:
+        name: What is special about it.
+        setting: The toy.
+        length: Tokens whose joint law is compared.
+        rounds: Whether the rule writes all of them, in as many rounds as it takes; if
+            not, one round is continued without speculation.
+        text: The text so far.
+    """
+
+    name: str
+    setting: Setting
+    length: int
+    rounds: bool = False
+    text: Text = (0,)
+
+    @property
+    def size(self) -> tuple[int, int, int, bool]:
+        """Sorts small cases first: by nodes, then by vocabulary."""
+        num_nodes, layer = 0, 1
+        for width in self.setting.widths:
+            layer *= width
+            num_nodes += layer
+        return (
+            num_nodes,
+            len(self.setting.widths),
+            self.setting.vocab_size,
+            self.rounds,
+        )
+
+
+def rule_cases(rule: AbstractAcceptanceRule) -> list[RuleCase]:
+    """Return the cases that a rule's declared proposals call for, smallest first."""
+    cases = [
+        case
+        for proposal, most in rule.proposals.items()
+        for case in _cases(proposal, min(most or MOST_CHILDREN, MOST_CHILDREN))
+    ]
+    if rule.greedy_only:
+        cases = [
+            replace(case, setting=replace(case.setting, sampling=GREEDY))
+            for case in cases
+        ]
+    return sorted(cases, key=lambda case: case.size)
+
+
+def random_setting(
+    proposal: ProposalKind,
+    widths: tuple[int, ...],
+    vocab_size: int,
+    sampling: Sampling = PLAIN,
+    limit: Limit = no_limit,
+) -> Setting:
+    """Return a toy whose two laws are random and differ after every text."""
+    target, draft = random_model(vocab_size, seed=1), random_model(vocab_size, seed=2)
+    return Setting(target, draft, proposal, widths, sampling, limit=limit)
+
+
+def cut_branch(host: HostTree, node: int) -> int:
+    """Cut everything below second siblings."""
+    return 0 if host.ranks()[node] == 1 else MOST_CHILDREN
+
+
+def narrow_branch(host: HostTree, node: int) -> int:
+    """Give second siblings one child."""
+    return 1 if host.ranks()[node] == 1 else MOST_CHILDREN
+
+
+def by_tokens(host: HostTree, node: int) -> int:
+    """Give a node as many children as the tokens drawn so far say: 0, 1 or 2."""
+    return (2 + sum(host.tokens[1:]) + node) % 3
+
+
+def _cases(proposal: ProposalKind, most: int) -> Iterator[RuleCase]:
+    for widths, vocab_size, limit in SHAPES:
+        if max(widths) <= most:
+            for sampling in _samplings(widths, vocab_size):
+                setting = random_setting(proposal, widths, vocab_size, sampling, limit)
+                name = f"random laws, {(limit.__doc__ or '').splitlines()[0].lower()}"
+                yield RuleCase(name, setting, len(widths) + 1)
+    for widths, vocab_size, sampling in SEVERAL_ROUNDS:
+        if max(widths) <= most:
+            setting = random_setting(proposal, widths, vocab_size, sampling)
+            yield RuleCase("random laws, several rounds", setting, 3, True, (0, 1, 1))
+    for name, (target, draft) in PAIRS.items():
+        for width in range(1, most + 1):
+            setting = Setting(target, draft, proposal, (width,))
+            yield RuleCase(name, setting, 2)
+
+
+SHAPES: tuple[tuple[tuple[int, ...], int, Limit], ...] = (
+    ((1,), 5, no_limit),
+    ((1, 1), 4, no_limit),
+    ((1, 1, 1), 3, no_limit),
+    ((1, 1, 1), 2, by_tokens),
+    ((2,), 5, no_limit),
+    ((2, 1), 3, no_limit),
+    ((1, 2), 3, no_limit),
+    ((2, 2), 2, no_limit),
+    ((2, 2), 3, cut_branch),
+    ((2, 2), 3, by_tokens),
+    ((2, 2, 1), 2, narrow_branch),
+    ((3,), 4, no_limit),
+    ((3,), 2, no_limit),
+    ((3, 1), 2, no_limit),
+)
+"""Children by depth, the vocabulary, and what narrows the tree."""
+SEVERAL_ROUNDS = (
+    ((1,), 3, PROCESSED),
+    ((1, 1), 2, PLAIN),
+    ((2,), 2, PLAIN),
+    ((2, 1), 2, PLAIN),
+)
+"""Small trees whose law is followed over several rounds."""
+
+
+def _samplings(widths: tuple[int, ...], vocab_size: int) -> tuple[Sampling, ...]:
+    """Return what a shape is tried with: enumeration allows all for small ones."""
+    if widths in {(1,), (1, 1), (2, 1)} or vocab_size == 5:
+        return (PLAIN, GREEDY, PROCESSED)
+    return (PLAIN,)
