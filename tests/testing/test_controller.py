@@ -133,7 +133,7 @@ class TooSmallAPromise(Steps):
         (TooWide, "its budget has max_width=3, but its largest has 2"),
         (TooSmallAPromise, "its budget has max_depth=1, but its largest has 0"),
         (OnItself, "told of the same steps again, it gave"),
-        (Counts, "its attribute seen changed"),
+        (Counts, "Counts changes its own object when it is used"),
         (ChangesItsState, "observe must return a new state"),
         (Poisoned, "budget (steps whose seconds are NaN"),
         (DividesByTime, "raised ZeroDivisionError"),

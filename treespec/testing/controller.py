@@ -13,8 +13,8 @@ from treespec.drafters import DraftModel, PromptLookup
 from treespec.policies import TopKTree
 from treespec.testing.episodes import reported
 from treespec.testing.failure import ConformanceError
+from treespec.testing.purity import leaves_alone
 from treespec.testing.toys import random_model, table_model
-from treespec.testing.untouched import untouched
 from treespec.types import Budget, StepRecord
 from treespec.verifiers import TreeAttention
 
@@ -111,7 +111,7 @@ def check_controller(controller: AbstractController[Any]) -> None:
             f"{type(controller).__name__}; derive from "
             "treespec.controllers.AbstractController"
         )
-    with untouched(controller, "controller"):
+    with leaves_alone(f"controller {type(controller).__name__}", controller):
         for story, events in STORIES.items():
             _check_story(controller, story, events)
         _check_texts(controller)

@@ -23,8 +23,8 @@ from treespec.testing.episodes import (
     reported,
 )
 from treespec.testing.failure import ConformanceError
+from treespec.testing.purity import leaves_alone
 from treespec.testing.toys import random_model, table_model
-from treespec.testing.untouched import untouched
 from treespec.verifiers import TreeAttention
 
 VOCAB_SIZES = (8, 3)
@@ -71,7 +71,10 @@ def check_drafter(
     """
     _check_facts(drafter, target)
     targets = [target] if target is not None else [_toy(size) for size in VOCAB_SIZES]
-    with untouched(drafter, "drafter"), torch.inference_mode():
+    with (
+        leaves_alone(f"drafter {type(drafter).__name__}", drafter),
+        torch.inference_mode(),
+    ):
         for model in targets:
             stage = Stage(drafter, model)
             _check_sessions(stage, tolerance)
