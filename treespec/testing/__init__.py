@@ -1,7 +1,14 @@
 """The conformance kit: does a plug-in keep its contract, and is it lossless?"""
 
 from treespec.testing.controller import check_controller
+from treespec.testing.decoder import LawReport, check_decoder
 from treespec.testing.drafter import check_drafter
 from treespec.testing.failure import ConformanceError
 
-__all__ = ["ConformanceError", "check_controller", "check_drafter"]
+__all__ = [
+    "ConformanceError",
+    "LawReport",
+    "check_controller",
+    "check_decoder",
+    "check_drafter",
+]
