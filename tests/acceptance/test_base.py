@@ -1,17 +1,47 @@
+import re
+
 import pytest
 
+import treespec.acceptance
 from treespec.acceptance import (
     AbstractAcceptanceRule,
+    BlockVerification,
     ChainSpeculative,
     Greedy,
+    GreedyDraftTransport,
+    KSeq,
+    RejectionWithoutReplacement,
+    RejectionWithReplacement,
     SampleAndMatch,
+    SpecHub,
+    TraversalVerification,
+    TypicalAcceptance,
 )
+from treespec.acceptance.base import RULES_FOR
 from treespec.errors import IncompatiblePartsError
 from treespec.sampling import Sampling
 from treespec.types import ProposalKind
 
 SAMPLED = Sampling(0.7)
-SPECULATIVE_KINDS = (ProposalKind.WITH_REPLACEMENT, ProposalKind.WITHOUT_REPLACEMENT)
+DETERMINISTIC = ProposalKind.DETERMINISTIC
+WITH, WITHOUT = ProposalKind.WITH_REPLACEMENT, ProposalKind.WITHOUT_REPLACEMENT
+PLUS, PAIR = ProposalKind.GREEDY_PLUS_RANDOM, ProposalKind.ARGMAX_PAIR
+
+ANY = dict.fromkeys(ProposalKind, (1, 2, 3, None))
+LEGALITY = {
+    Greedy(): ANY,
+    SampleAndMatch(): ANY,
+    TypicalAcceptance(): ANY,
+    ChainSpeculative(): {WITH: (1,), WITHOUT: (1,)},
+    RejectionWithReplacement(): {WITH: (1, 2, 3, None), WITHOUT: (1,)},
+    RejectionWithoutReplacement(): {WITH: (1,), WITHOUT: (1, 2, 3, None)},
+    KSeq(): {WITH: (1, 2, 3, None)},
+    SpecHub(): {PAIR: (1, 2)},
+    GreedyDraftTransport(): {PLUS: (1, 2, 3, None), PAIR: (1, 2)},
+    BlockVerification(): {WITH: (1,), WITHOUT: (1,)},
+    TraversalVerification(): {WITH: (1, 2, 3, None), WITHOUT: (1, 2, 3, None)},
+}
+"""Which numbers of children of which kind a rule is lossless for."""
 
 
 def refusal(
@@ -27,32 +57,69 @@ def refusal(
     return None
 
 
-@pytest.mark.parametrize("proposal", ProposalKind)
-@pytest.mark.parametrize("max_children", [1, 4, None])
-def test_rules_that_ignore_the_draft_take_any_proposal(
-    proposal: ProposalKind, max_children: int | None
+@pytest.mark.parametrize("rule", LEGALITY, ids=lambda rule: rule.name)
+def test_a_rule_takes_what_it_is_lossless_for_and_refuses_the_rest(
+    rule: AbstractAcceptanceRule,
 ) -> None:
-    assert refusal(SampleAndMatch(), proposal, max_children) is None
-    assert refusal(Greedy(), proposal, max_children, Sampling()) is None
+    sampling = Sampling() if rule.greedy_only else SAMPLED
+    for kind in ProposalKind:
+        for max_children in (1, 2, 3, None):
+            legal = max_children in LEGALITY[rule].get(kind, ())
+            assert (refusal(rule, kind, max_children, sampling) is None) == legal
 
 
-@pytest.mark.parametrize("proposal", ProposalKind)
-@pytest.mark.parametrize("max_children", [1, 4, None])
-def test_chain_speculative_takes_one_sampled_child(
-    proposal: ProposalKind, max_children: int | None
+def test_the_table_has_every_rule_of_the_package() -> None:
+    names = set(treespec.acceptance.__all__) - {"AbstractAcceptanceRule"}
+    assert {rule.name for rule in LEGALITY} == names
+
+
+def test_messages_name_the_rules_that_take_a_kind_of_more_than_one_child() -> None:
+    for kind, options in RULES_FOR.items():
+        takers = {
+            re.sub("(?<!^)(?=[A-Z])", "_", rule.name).lower()
+            for rule, legal in LEGALITY.items()
+            if 2 in legal.get(kind, ()) and rule.lossless
+        }
+        assert set(options) == takers - {"greedy", "sample_and_match"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "proposal", "way_out"),
+    [
+        (
+            ChainSpeculative(),
+            DETERMINISTIC,
+            "is lossless for with_replacement or without_replacement only: it would "
+            "score them by a law they were not drawn from and bias the output; use "
+            "acceptance=sample_and_match, which takes any tree, or a policy with one "
+            "child per node: policy=sampled_chain",
+        ),
+        (
+            SpecHub(),
+            WITHOUT,
+            "is lossless for argmax_pair only: it would score them by a law they were "
+            "not drawn from and bias the output; use acceptance=sample_and_match, "
+            "which takes any tree, or one of rejection_without_replacement, "
+            "traversal_verification, or a policy that fits: policy=sampled_tree "
+            "policy.proposal=argmax_pair",
+        ),
+        (
+            RejectionWithoutReplacement(),
+            PLUS,
+            "is lossless for with_replacement or without_replacement only: it would "
+            "score them by a law they were not drawn from and bias the output; use "
+            "acceptance=sample_and_match, which takes any tree, or one of "
+            "greedy_draft_transport, or a policy that fits: policy=sampled_tree "
+            "policy.proposal=without_replacement",
+        ),
+    ],
+)
+def test_a_wrong_proposal_is_refused_with_both_sides_and_the_way_out(
+    rule: AbstractAcceptanceRule, proposal: ProposalKind, way_out: str
 ) -> None:
-    legal = proposal in SPECULATIVE_KINDS and max_children == 1
-    assert (refusal(ChainSpeculative(), proposal, max_children) is None) == legal
-
-
-def test_a_wrong_proposal_is_refused_with_both_sides_and_the_way_out() -> None:
-    message = refusal(ChainSpeculative(), ProposalKind.DETERMINISTIC, 1)
-    assert message == (
-        "policy MyPolicy proposes deterministic children, but acceptance "
-        "ChainSpeculative is lossless for with_replacement or without_replacement "
-        "only: it would score them by a law they were not drawn from and bias the "
-        "output; use acceptance=sample_and_match, which takes any proposal, or a "
-        "policy that proposes with_replacement or without_replacement"
+    assert refusal(rule, proposal, 1) == (
+        f"policy MyPolicy proposes {proposal} children, but acceptance {rule.name} "
+        + way_out
     )
 
 
@@ -60,13 +127,14 @@ def test_a_wrong_proposal_is_refused_with_both_sides_and_the_way_out() -> None:
 def test_too_many_children_are_refused_with_both_sides_and_the_way_out(
     given: int | None, told: str
 ) -> None:
-    message = refusal(ChainSpeculative(), ProposalKind.WITH_REPLACEMENT, given)
+    message = refusal(ChainSpeculative(), WITH, given)
     assert message == (
         f"policy MyPolicy gives a node {told} with_replacement children, but "
         "acceptance ChainSpeculative is lossless for at most 1: the others would be "
         "scored by the wrong residual and bias the output; use "
-        "acceptance=sample_and_match, which takes any tree, or a policy with at most "
-        "1 per node such as policy=chain"
+        "acceptance=sample_and_match, which takes any tree, or one of "
+        "rejection_with_replacement, k_seq, traversal_verification, or a policy with "
+        "one child per node: policy=sampled_chain"
     )
 
 
@@ -79,9 +147,9 @@ def test_the_greedy_rule_is_refused_above_temperature_0() -> None:
     )
 
 
-def test_every_rule_says_that_it_is_lossless_and_has_its_class_name() -> None:
-    for rule in (Greedy(), SampleAndMatch(), ChainSpeculative()):
-        assert rule.lossless
+def test_all_rules_but_one_are_lossless_and_have_their_class_name() -> None:
+    for rule in LEGALITY:
+        assert rule.lossless == (rule.name != "TypicalAcceptance")
         assert rule.name == type(rule).__name__
         assert rule == type(rule)()
 

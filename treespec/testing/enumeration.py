@@ -26,6 +26,7 @@ class ScriptedChance(AbstractChance):
 
     Attributes:
         weight: Probability of everything that happened so far.
+        taken: The outcomes so far: the script that leads here again.
         untried: Scripts that lead to the outcomes passed over.
     """
 
@@ -33,7 +34,7 @@ class ScriptedChance(AbstractChance):
         self.weight = 1.0
         self.untried: list[tuple[int, ...]] = []
         self._script = script
-        self._taken: tuple[int, ...] = ()
+        self.taken: tuple[int, ...] = ()
 
     def accepts(self, probability: Tensor) -> bool:
         """Return the scripted outcome: false is 0, true is 1."""
@@ -66,8 +67,8 @@ class ScriptedChance(AbstractChance):
                 "without mass is rounding and means to accept, and NaN must raise "
                 "NumericalError"
             )
-        if len(self._taken) < len(self._script):
-            choice = self._script[len(self._taken)]
+        if len(self.taken) < len(self._script):
+            choice = self._script[len(self.taken)]
             if choice not in possible:
                 raise ConformanceError(
                     "the same draws led to another question, so there is state or "
@@ -75,16 +76,16 @@ class ScriptedChance(AbstractChance):
                 )
         else:
             choice, *others = possible
-            self.untried += [(*self._taken, other) for other in others]
-        self._taken += (choice,)
+            self.untried += [(*self.taken, other) for other in others]
+        self.taken += (choice,)
         self.weight *= weights[choice]
         return choice
 
 
-def outcomes(
+def replays(
     experiment: Callable[[AbstractChance], Outcome],
-) -> Iterator[tuple[float, Outcome]]:
-    """Yield every outcome of an experiment with its probability.
+) -> Iterator[tuple[ScriptedChance, Outcome]]:
+    """Yield every outcome of an experiment with the chance that led to it.
 
     Args:
         experiment: Takes all its randomness from the chance that it is given, so that
@@ -95,4 +96,12 @@ def outcomes(
         chance = ScriptedChance(scripts.pop())
         outcome = experiment(chance)
         scripts += chance.untried
+        yield chance, outcome
+
+
+def outcomes(
+    experiment: Callable[[AbstractChance], Outcome],
+) -> Iterator[tuple[float, Outcome]]:
+    """Yield every outcome of an experiment with its probability."""
+    for chance, outcome in replays(experiment):
         yield chance.weight, outcome

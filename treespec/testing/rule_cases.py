@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from treespec.acceptance import AbstractAcceptanceRule
 from treespec.sampling import Sampling
+from treespec.siblings import PAIR
 from treespec.testing.laws import PLAIN, Limit, Setting, no_limit
 from treespec.testing.toys import Text, constant_model, random_model
 from treespec.tree import HostTree
@@ -16,6 +17,8 @@ GREEDY = Sampling()
 PROCESSED = Sampling(0.7, top_k=3, top_p=0.9, repetition_penalty=1.4)
 MOST_CHILDREN = 3
 """Children per node that are tried where a rule takes any number."""
+SPREAD = 1.0
+"""Of random logits: laws that differ, and not so much that only one token counts."""
 VECTORS = constant_model(0.5, 0.3, 0.2, 0.0), constant_model(0.1, 0.2, 0.3, 0.4)
 
 PAIRS = {
@@ -83,7 +86,7 @@ def rule_cases(rule: AbstractAcceptanceRule) -> list[RuleCase]:
     cases = [
         case
         for proposal, most in rule.proposals.items()
-        for case in _cases(proposal, min(most or MOST_CHILDREN, MOST_CHILDREN))
+        for case in _cases(proposal, most_tried(proposal, most))
     ]
     if rule.greedy_only:
         cases = [
@@ -91,6 +94,12 @@ def rule_cases(rule: AbstractAcceptanceRule) -> list[RuleCase]:
             for case in cases
         ]
     return sorted(cases, key=lambda case: case.size)
+
+
+def most_tried(proposal: ProposalKind, most: int | None) -> int:
+    """Return how many children per node are tried where a rule takes ``most``."""
+    tried = PAIR if proposal is ProposalKind.ARGMAX_PAIR else MOST_CHILDREN
+    return tried if most is None else min(tried, most)
 
 
 def random_setting(
@@ -101,18 +110,14 @@ def random_setting(
     limit: Limit = no_limit,
 ) -> Setting:
     """Return a toy whose two laws are random and differ after every text."""
-    target, draft = random_model(vocab_size, seed=1), random_model(vocab_size, seed=2)
+    target = random_model(vocab_size, seed=1, spread=SPREAD)
+    draft = random_model(vocab_size, seed=2, spread=SPREAD)
     return Setting(target, draft, proposal, widths, sampling, limit=limit)
 
 
 def cut_branch(host: HostTree, node: int) -> int:
     """Cut everything below second siblings."""
     return 0 if host.ranks()[node] == 1 else MOST_CHILDREN
-
-
-def narrow_branch(host: HostTree, node: int) -> int:
-    """Give second siblings one child."""
-    return 1 if host.ranks()[node] == 1 else MOST_CHILDREN
 
 
 def by_tokens(host: HostTree, node: int) -> int:
@@ -125,7 +130,7 @@ def _cases(proposal: ProposalKind, most: int) -> Iterator[RuleCase]:
         if max(widths) <= most:
             for sampling in _samplings(widths, vocab_size):
                 setting = random_setting(proposal, widths, vocab_size, sampling, limit)
-                name = f"random laws, {(limit.__doc__ or '').splitlines()[0].lower()}"
+                name = f"random laws{LIMITS.get(limit, '')}"
                 yield RuleCase(name, setting, len(widths) + 1)
     for widths, vocab_size, sampling in SEVERAL_ROUNDS:
         if max(widths) <= most:
@@ -137,6 +142,10 @@ def _cases(proposal: ProposalKind, most: int) -> Iterator[RuleCase]:
             yield RuleCase(name, setting, 2)
 
 
+LIMITS: dict[Limit, str] = {
+    cut_branch: ", nothing below second siblings",
+    by_tokens: ", as many children as the tokens drawn so far say",
+}
 SHAPES: tuple[tuple[tuple[int, ...], int, Limit], ...] = (
     ((1,), 5, no_limit),
     ((1, 1), 4, no_limit),
@@ -148,7 +157,7 @@ SHAPES: tuple[tuple[tuple[int, ...], int, Limit], ...] = (
     ((2, 2), 2, no_limit),
     ((2, 2), 3, cut_branch),
     ((2, 2), 3, by_tokens),
-    ((2, 2, 1), 2, narrow_branch),
+    ((2, 2, 1), 2, cut_branch),
     ((3,), 4, no_limit),
     ((3,), 2, no_limit),
     ((3, 1), 2, no_limit),

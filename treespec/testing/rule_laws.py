@@ -1,0 +1,142 @@
+"""Is a rule's law the target's? And if not, where is it wrong?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from treespec.acceptance import AbstractAcceptanceRule
+from treespec.testing.drawing import describe, draw_tree, row
+from treespec.testing.failure import ConformanceError
+from treespec.testing.fingerprints import hint
+from treespec.testing.laws import (
+    Law,
+    Round,
+    autoregressive_law,
+    continued_law,
+    distance,
+    output_law,
+    rounds,
+)
+from treespec.testing.rule_cases import RuleCase
+from treespec.testing.toys import Text
+
+EXACT = 1e-12
+"""Largest deviation of a probability that is rounding, in float64."""
+
+
+def measure(rule: AbstractAcceptanceRule, case: RuleCase) -> float:
+    """Return how far the rule's law is from the target's."""
+    law = _law(rule, case, list(rounds(rule, case.setting, case.text)))
+    return distance(law, autoregressive_law(case.setting, case.text, case.length))
+
+
+def check_law(rule: AbstractAcceptanceRule, case: RuleCase) -> float:
+    """Return the deviation of a case.
+
+    Raises:
+        ConformanceError: It is more than rounding.
+    """
+    played = list(rounds(rule, case.setting, case.text))
+    law = _law(rule, case, played)
+    wanted = autoregressive_law(case.setting, case.text, case.length)
+    deviation = distance(law, wanted)
+    if deviation > EXACT:
+        raise ConformanceError(_message(rule, case, _first_fault(law, wanted), played))
+    return deviation
+
+
+def _law(
+    rule: AbstractAcceptanceRule, case: RuleCase, played: list[tuple[float, Round]]
+) -> Law:
+    if case.rounds:
+        return output_law(rule, case.setting, case.text, case.length)
+    return continued_law(case.setting, case.text, played, case.length)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The first token whose law is wrong.
+
+    Attributes:
+        before: The new tokens before it.
+        token: The token whose probability is furthest off.
+        got: The law of that token, given the tokens before.
+        wanted: The target's.
+    """
+
+    before: Text
+    token: int
+    got: list[float]
+    wanted: list[float]
+
+
+def _first_fault(law: Law, wanted: Law) -> Fault:
+    length = len(next(iter(wanted)))
+    for count in range(1, length + 1):
+        got, want = _marginal(law, count), _marginal(wanted, count)
+        text = max(want, key=lambda text: abs(got[text] - want[text]))
+        if abs(got[text] - want[text]) > EXACT / length:
+            break
+    before = text[:-1]
+    vocab_size = len(_marginal(wanted, 1))
+    return Fault(
+        before,
+        text[-1],
+        _conditional(law, before, vocab_size),
+        _conditional(wanted, before, vocab_size),
+    )
+
+
+def _marginal(law: Law, count: int) -> defaultdict[Text, float]:
+    marginal: defaultdict[Text, float] = defaultdict(float)
+    for text, prob in law.items():
+        marginal[text[:count]] += prob
+    return marginal
+
+
+def _conditional(law: Law, before: Text, vocab_size: int) -> list[float]:
+    joint = _marginal(law, len(before) + 1)
+    mass = _marginal(law, len(before))[before]
+    return [joint[(*before, token)] / mass for token in range(vocab_size)]
+
+
+def _message(
+    rule: AbstractAcceptanceRule,
+    case: RuleCase,
+    fault: Fault,
+    played: list[tuple[float, Round]],
+) -> str:
+    setting, text = case.setting, case.text + fault.before
+    lines = [
+        f"{rule.name} is not lossless for {setting.proposal} children: after the text "
+        f"{list(text)} token {fault.token} has probability "
+        f"{fault.got[fault.token]:.4f}, wanted {fault.wanted[fault.token]:.4f}",
+        f"smallest case: {case.name}; children by depth {list(setting.widths)}, "
+        f"{setting.vocab_size} tokens, {describe(setting.sampling)}",
+        f"  wanted {row(fault.wanted)}",
+        f"  got    {row(fault.got)}",
+    ]
+    mistake = hint(rule, setting.proposal)
+    if mistake:
+        lines.append(f"this looks as if {mistake}")
+    outcome = _example(fault, played)
+    laws = setting.sampling.probs(setting.verify(outcome.tree, case.text))
+    lines += [
+        f"a tree of this case after {list(case.text)}, where {list(outcome.committed)} "
+        "was committed:",
+        draw_tree(outcome.tree, laws.tolist()),
+    ]
+    return "\n".join(lines)
+
+
+def _example(fault: Fault, played: list[tuple[float, Round]]) -> Round:
+    """Return the likeliest outcome that has to do with the fault."""
+    wrong = (*fault.before, fault.token)
+
+    def relevance(outcome: tuple[float, Round]) -> tuple[bool, bool, float]:
+        weight, one = outcome
+        start = one.committed[: len(wrong)]
+        return (start == wrong, start == wrong[: len(start)], weight)
+
+    return max(played, key=relevance)[1]

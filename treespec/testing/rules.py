@@ -1,0 +1,105 @@
+"""``check_acceptance_rule``: does a rule keep its contract, and is it lossless?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from treespec.acceptance import AbstractAcceptanceRule
+from treespec.testing.checked_rule import CheckedRule
+from treespec.testing.laws import Setting, expected_accepted, rounds
+from treespec.testing.rule_cases import (
+    GREEDY,
+    PAIRS,
+    VECTORS,
+    RuleCase,
+    most_tried,
+    rule_cases,
+)
+from treespec.testing.rule_contract import check_facts, check_numbers, check_purity
+from treespec.testing.rule_laws import EXACT, check_law, measure
+from treespec.testing.rule_report import NodeAcceptance, RuleReport
+from treespec.testing.rule_seeds import check_draws
+from treespec.types import ProposalKind
+
+SEQUENTIAL = (ProposalKind.WITH_REPLACEMENT, ProposalKind.WITHOUT_REPLACEMENT)
+"""Kinds whose siblings are drawn one after the other, so that they can end early."""
+
+
+def check_acceptance_rule(rule: AbstractAcceptanceRule) -> RuleReport:
+    """Check everything that an acceptance rule promises, for every legal proposal.
+
+    The law of the text is compared with the target's by exact enumeration of all draws,
+    to 1e-12: vocabularies of 2 to 5 tokens, up to 3 children per node, depth up to 3,
+    cut branches, shapes that depend on the tokens drawn; random laws that differ after
+    every text, and laws that are equal, disjoint, certain, or of few tokens;
+    temperatures 0 and 1, and one with top-k, top-p and a repetition penalty; one round,
+    and three tokens over several rounds. A rule that says it is lossy is measured
+    instead. Takes seconds.
+
+    Args:
+        rule: The rule, as a decoder would get it.
+
+    Returns:
+        What was found out; ``print`` it.
+
+    Raises:
+        ConformanceError: The rule breaks a promise. The message shows the smallest case
+            in which it does.
+    """
+    check_facts(rule)
+    checked = CheckedRule(rule)
+    check_purity(checked)
+    check_numbers(checked)
+    cases = rule_cases(rule)
+    judge = check_law if rule.lossless else measure
+    deviations = [judge(checked, case) for case in cases]
+    check_draws(checked)
+    return RuleReport(
+        rule=rule.name,
+        lossless=rule.lossless,
+        num_cases=len(cases),
+        largest_deviation=max(deviations),
+        accepts_equal_laws=_accepts_equal_laws(checked),
+        takes_early_stops=_takes_early_stops(checked),
+        acceptance=_acceptance(checked),
+    )
+
+
+def _fit(rule: AbstractAcceptanceRule, setting: Setting) -> Setting:
+    """Return a setting at a temperature that the rule takes."""
+    return replace(setting, sampling=GREEDY) if rule.greedy_only else setting
+
+
+def _accepts_equal_laws(rule: AbstractAcceptanceRule) -> bool:
+    models = PAIRS["the draft is the target"]
+    return all(
+        outcome.acceptance.node_ids == (1,)
+        for proposal, most in rule.proposals.items()
+        if proposal is not ProposalKind.DETERMINISTIC
+        for width in range(1, most_tried(proposal, most) + 1)
+        for _, outcome in rounds(
+            rule, _fit(rule, Setting(*models, proposal, (width,))), (0,)
+        )
+    )
+
+
+def _takes_early_stops(rule: AbstractAcceptanceRule) -> bool:
+    for proposal, most in rule.proposals.items():
+        if proposal in SEQUENTIAL and most_tried(proposal, most) > 1:
+            setting = _fit(rule, Setting(*VECTORS, proposal, (2, 1)))
+            stopped = replace(setting, last_tokens=frozenset({0, 2}))
+            if measure(rule, RuleCase("stopped siblings", stopped, 2)) > EXACT:
+                return False
+    return rule.lossless
+
+
+def _acceptance(rule: AbstractAcceptanceRule) -> tuple[NodeAcceptance, ...]:
+    return tuple(
+        NodeAcceptance(
+            proposal,
+            width,
+            expected_accepted(rule, _fit(rule, Setting(*VECTORS, proposal, (width,)))),
+        )
+        for proposal, most in rule.proposals.items()
+        for width in range(1, most_tried(proposal, most) + 1)
+    )
