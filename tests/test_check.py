@@ -4,17 +4,21 @@ import pytest
 
 RULE = """
 from dataclasses import dataclass
-from treespec.acceptance import ChainSpeculative, SampleAndMatch
+from treespec.acceptance import SampleAndMatch
+from treespec.types import ProposalKind
 
 @dataclass(frozen=True)
-class Likeliest(SampleAndMatch):
+class Shifted(SampleAndMatch):
     x: int = 0
+    proposals = {ProposalKind.WITH_REPLACEMENT: 1}
 
     def accept(self, tree, target_logits, sampling, chance):
         return super().accept(tree, target_logits + self.x, sampling, chance)
 
 @dataclass(frozen=True)
 class Biased(SampleAndMatch):
+    proposals = {ProposalKind.WITH_REPLACEMENT: 1}
+
     def accept(self, tree, target_logits, sampling, chance):
         return super().accept(tree, 2 * target_logits, sampling, chance)
 """
@@ -28,13 +32,13 @@ def test_a_named_part_is_checked_and_reported(command):
 def test_a_rule_of_the_user_is_checked_with_its_own_keys(command, tmp_path):
     (tmp_path / "kept_rules.py").write_text(RULE)
     ended = command(
-        "check", "acceptance._target_=kept_rules.Likeliest", "+acceptance.x=3",
+        "check", "acceptance._target_=kept_rules.Shifted", "+acceptance.x=3",
         tiny=False,
     )  # fmt: skip
     assert (ended.code, ended.errors) == (0, [])
     first, report, *_ = ended.out.splitlines()
-    assert first == "ok acceptance Likeliest"
-    assert report.startswith("Likeliest: lossless; ")
+    assert first == "ok acceptance Shifted"
+    assert report.startswith("Shifted: lossless; ")
 
 
 def test_a_rule_that_is_biased_fails_and_shows_a_case(command, tmp_path):
@@ -82,7 +86,7 @@ def test_nothing_is_left_behind_and_no_weights_are_read(command, tmp_path):
         ("controller=custom", "controller._target_ is missing"),
         ("acceptance._target_=no.Such", "cannot import no.Such"),
         ("policy._target_=treespec.policies.Chain policy.x=3", "unknown key policy.x"),
-        ("policy=sampled_tree acceptance=greedy", "policy SampledTree proposes"),
+        ("policy=top_k_tree acceptance=chain_speculative", "policy TopKTree proposes"),
         (
             "policy._target_=treespec.acceptance.Greedy",
             "makes a Greedy, but policy must be of type AbstractDraftPolicy",
