@@ -38,9 +38,8 @@ def test_python_code_runs_as_it_stands(code: str, tiny_files) -> None:
     code = code.replace('"DIR"', repr(str(tiny_files.target)))
     names: dict[str, Any] = {}
     exec(compile(code, "README.md", "exec"), names)
-    for name in names:
-        if name.startswith("test_"):
-            names[name]()
+    for test in [value for name, value in names.items() if name.startswith("test_")]:
+        test()
 
 
 def test_a_class_of_ten_lines_has_ten_lines() -> None:

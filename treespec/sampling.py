@@ -262,9 +262,9 @@ def look_up(probs: Tensor, marks: Tensor) -> Tensor:  # [..., V], [..., M] -> [.
     total = cumulated[..., -1:]
     # Rounding must not carry a mark to the end, where no token is.
     before_end = torch.nextafter(total, torch.zeros_like(total))
-    return torch.searchsorted(
-        cumulated, torch.minimum(marks * total, before_end), right=True
-    )
+    marks = torch.minimum(marks * total, before_end)
+    tokens = torch.searchsorted(cumulated, marks, right=True)
+    return tokens.clamp(max=probs.shape[-1] - 1)  # a law of NaN has no place for a mark
 
 
 def draw_without_replacement(

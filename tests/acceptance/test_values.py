@@ -7,7 +7,6 @@ from fractions import Fraction
 
 import pytest
 
-from tests.laws import Setting, constant_model, expected_accepted, random_model, rounds
 from treespec.acceptance import (
     AbstractAcceptanceRule,
     BlockVerification,
@@ -22,6 +21,8 @@ from treespec.acceptance import (
 )
 from treespec.acceptance.k_seq import smallest_scale
 from treespec.sampling import Sampling
+from treespec.testing.laws import Setting, expected_accepted, rounds
+from treespec.testing.toys import constant_model, random_model
 from treespec.types import ProposalKind
 
 EXACT = 1e-12

@@ -60,6 +60,7 @@ class ScriptedChance(AbstractChance):
         return tokens
 
     def _choose(self, weights: list[float]) -> int:
+        total = sum(weights)
         possible = [i for i, weight in enumerate(weights) if weight > 0]
         if not possible or any(map(math.isnan, weights)):
             raise ConformanceError(
@@ -78,7 +79,7 @@ class ScriptedChance(AbstractChance):
             choice, *others = possible
             self.untried += [(*self.taken, other) for other in others]
         self.taken += (choice,)
-        self.weight *= weights[choice]
+        self.weight *= weights[choice] / total
         return choice
 
 

@@ -173,10 +173,18 @@ def rounds(
 ) -> Iterator[tuple[float, Round]]:
     """Yield every outcome of one round with its probability."""
     for draft_weight, tree in outcomes(partial(setting.grow, text)):
-        logits = setting.verify(tree, text)
-        accept = partial(rule.accept, tree, logits, setting.sampling)
-        for weight, acceptance in outcomes(accept):
-            yield draft_weight * weight, _round(tree, acceptance)
+        for weight, outcome in play_accept(rule, setting, text, tree):
+            yield draft_weight * weight, outcome
+
+
+def play_accept(
+    rule: AbstractAcceptanceRule, setting: Setting, text: Text, tree: TokenTree
+) -> Iterator[tuple[float, Round]]:
+    """Yield everything that may become of one tree, with its probability."""
+    logits = setting.verify(tree, text)
+    accept = partial(rule.accept, tree, logits, setting.sampling)
+    for weight, acceptance in outcomes(accept):
+        yield weight, _round(tree, acceptance)
 
 
 def _round(tree: TokenTree, acceptance: Acceptance) -> Round:

@@ -131,8 +131,8 @@ def _check_arguments(
         again = accept(ScriptedChance(chance.taken))
         if again != acceptance:
             raise ConformanceError(
-                f"{rule.name} decided differently on the same draws; keep no state, and "
-                f"take every draw from chance\nfirst {acceptance}\nthen  {again}\n"
+                f"{rule.name} decided differently on the same draws; keep no state, "
+                f"and draw from chance alone\nfirst {acceptance}\nthen  {again}\n"
                 f"{draw_tree(tree)}"
             )
 

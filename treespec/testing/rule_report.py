@@ -36,7 +36,8 @@ class RuleReport:
         accepts_equal_laws: Whether a sampled first child is always accepted where
             draft and target agree.
         takes_early_stops: Whether it stays lossless when a policy decides by the tokens
-            drawn so far whether a node gets one more sibling.
+            drawn so far whether a node gets one more sibling; ``None`` if it takes no
+            siblings that are drawn in turn.
         acceptance: How often children are accepted where the target's law is
             (.5, .3, .2, 0) and the draft's (.1, .2, .3, .4).
     """
@@ -46,7 +47,7 @@ class RuleReport:
     num_cases: int
     largest_deviation: float
     accepts_equal_laws: bool
-    takes_early_stops: bool
+    takes_early_stops: bool | None
     acceptance: tuple[NodeAcceptance, ...]
 
     def __str__(self) -> str:
@@ -67,5 +68,5 @@ class RuleReport:
         return "\n".join([*facts, table(rows)])
 
 
-def _yes(fact: bool) -> str:
-    return "yes" if fact else "no"
+def _yes(fact: bool | None) -> str:
+    return "-" if fact is None else "yes" if fact else "no"

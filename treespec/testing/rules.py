@@ -83,14 +83,14 @@ def _accepts_equal_laws(rule: AbstractAcceptanceRule) -> bool:
     )
 
 
-def _takes_early_stops(rule: AbstractAcceptanceRule) -> bool:
-    for proposal, most in rule.proposals.items():
-        if proposal in SEQUENTIAL and most_tried(proposal, most) > 1:
-            setting = _fit(rule, Setting(*VECTORS, proposal, (2, 1)))
-            stopped = replace(setting, last_tokens=frozenset({0, 2}))
-            if measure(rule, RuleCase("stopped siblings", stopped, 2)) > EXACT:
-                return False
-    return rule.lossless
+def _takes_early_stops(rule: AbstractAcceptanceRule) -> bool | None:
+    settings = [
+        _fit(rule, Setting(*VECTORS, proposal, (2, 1), last_tokens=frozenset({0, 2})))
+        for proposal, most in rule.proposals.items()
+        if proposal in SEQUENTIAL and most_tried(proposal, most) > 1
+    ]
+    cases = [RuleCase("stopped siblings", setting, 2) for setting in settings]
+    return all(measure(rule, case) <= EXACT for case in cases) if cases else None
 
 
 def _acceptance(rule: AbstractAcceptanceRule) -> tuple[NodeAcceptance, ...]:
