@@ -4,21 +4,17 @@ import pytest
 
 RULE = """
 from dataclasses import dataclass
-from treespec.acceptance import SampleAndMatch
-from treespec.types import ProposalKind
+from treespec.acceptance import ChainSpeculative
 
 @dataclass(frozen=True)
-class Shifted(SampleAndMatch):
+class Shifted(ChainSpeculative):
     x: int = 0
-    proposals = {ProposalKind.WITH_REPLACEMENT: 1}
 
     def accept(self, tree, target_logits, sampling, chance):
         return super().accept(tree, target_logits + self.x, sampling, chance)
 
 @dataclass(frozen=True)
-class Biased(SampleAndMatch):
-    proposals = {ProposalKind.WITH_REPLACEMENT: 1}
-
+class Biased(ChainSpeculative):
     def accept(self, tree, target_logits, sampling, chance):
         return super().accept(tree, 2 * target_logits, sampling, chance)
 """

@@ -187,9 +187,9 @@ def test_counted_texts_follow_the_targets_law(parts: Parts) -> None:
     sampling = Sampling(0.7, top_k=4, top_p=0.97, repetition_penalty=1.3)
     target, draft = random_model(5, seed=1), random_model(5, seed=2)
     sampler = replace(decoder(parts, target, draft), max_concurrent=100, trace=False)
-    report = check_decoder(sampler, [0, 2, 1], sampling, num_texts=400, num_batches=2)
+    report = check_decoder(sampler, [0, 2, 1], sampling, num_texts=200, num_batches=2)
     assert report.num_cells > 5
-    assert report.total_variation < 0.1
+    assert report.total_variation < 0.15
     assert report.recovered_share >= 0.2
 
 
