@@ -112,6 +112,22 @@ class TakesTheLastKind(Steps):
         return 1 if record.next_kind.startswith("bonus") else 0
 
 
+class MindsTheLimit(Steps):
+    """Public case 45: the last steps of a text have a smaller budget than asked for."""
+
+    def observe(self, state, record):
+        assert record.max_depth == state
+        return state
+
+
+class KnowsOneSource(Steps):
+    """Right in every story, but a decoder's drafters have names of their own."""
+
+    def observe(self, state, record):
+        names = {"draft_model": 1}
+        return max([names[name] for name in record.accepted_sources], default=1)
+
+
 class NoBudget(Steps):
     def budget(self, state):
         return state
@@ -139,6 +155,8 @@ class TooSmallAPromise(Steps):
         (DividesByTime, "raised ZeroDivisionError"),
         (DividesByNodes, "raised ZeroDivisionError"),
         (TakesTheLastKind, "raised AttributeError"),
+        (MindsTheLimit, "(steps that the remaining length limited, after step 0)"),
+        (KnowsOneSource, "decoding with PromptLookup raised KeyError"),
         (NoBudget, "budget must be a Budget, got 1"),
         (object, "wants an AbstractController, got a object"),
     ],

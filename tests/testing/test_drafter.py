@@ -41,6 +41,20 @@ def test_a_real_model_keeps_its_contract_for_a_real_target() -> None:
     check_drafter(DraftModel(adapted("llama", 2)), target)
 
 
+def test_hidden_states_of_the_target_are_handed_over() -> None:
+    seen: list[tuple[int, ...]] = []
+
+    class Reads(Frequent):
+        hidden_layers = (0, 1)
+
+        def read(self, hidden):
+            seen.append(tuple(hidden.shape))
+
+    check_drafter(Reads(), adapted("llama", 1))
+    assert {shape[1:] for shape in seen} == {(2, 32)}
+    assert {1, 2, 4} <= {shape[0] for shape in seen}, "the root and what was accepted"
+
+
 @dataclass
 class Frequent(AbstractDrafter):
     """Proposes the tokens that the text has most of; a drafter of the plain kind.
@@ -78,6 +92,9 @@ class Frequent(AbstractDrafter):
     def admit(self, session, request, prompt):
         session.texts[request] = list(prompt)
 
+    def read(self, hidden):
+        assert hidden is None
+
     def release(self, session, request):
         del session.texts[request]
 
@@ -95,6 +112,7 @@ class FrequentSession(AbstractDraftSession):
         return [self.drafter.answer(self, frontier) for frontier in frontiers]
 
     def commit(self, request, node_ids, tokens, hidden):
+        self.drafter.read(hidden)
         self.texts[request] += tokens
 
     def release(self, request):
@@ -272,6 +290,20 @@ class Raises(Frequent):
         raise KeyError(request)
 
 
+class TwoRequestsOnly(Frequent):
+    """Has places for as many requests as run at once, and takes the key for one."""
+
+    def admit(self, session, request, prompt):
+        session.texts.setdefault("places", [None, None])[request] = prompt
+        super().admit(session, request, prompt)
+
+
+class ChangesTheTree(Frequent):
+    def answer(self, session, frontier):
+        frontier.tree.tokens[0] = 0
+        return super().answer(session, frontier)
+
+
 class NoName(Frequent):
     source_names = ()
 
@@ -306,6 +338,8 @@ class WantsHidden(Frequent):
         (Python, "draws from the global generator of random"),
         (Moody, "asked again, in a fresh session"),
         (Raises, "release raised KeyError"),
+        (TwoRequestsOnly, "decoding with Chain raised IndexError"),
+        (ChangesTheTree, "expand changed the tree"),
         (NoName, "source_names must be a tuple of at least one text"),
         (WantsHidden, "give check_drafter(drafter, target=MODEL)"),
         (object, "wants an AbstractDrafter, got a object"),

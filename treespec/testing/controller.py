@@ -30,15 +30,19 @@ class Event:
         drafts: Whether the drafter had any candidate.
         seconds: Seconds of the whole step.
         cut: Whether the text ended in it.
+        limited: Whether the remaining length allowed less than the budget.
     """
 
     accepts: bool = True
     drafts: bool = True
     seconds: float = STEP_S
     cut: bool = False
+    limited: bool = False
 
     def record(self, step: int, budget: Budget) -> StepRecord:
         """Return the record of a step that spent all of its budget."""
+        if self.limited:
+            budget = replace(budget, max_depth=max(0, budget.max_depth - 1))
         layers = tuple(_layers(budget)) if self.drafts else ()
         num_accepted = len(layers) if self.accepts else 0
         whole = self.accepts or not layers
@@ -63,7 +67,7 @@ class Event:
             max_depth=budget.max_depth,
             max_width=budget.max_width,
             max_nodes=budget.max_nodes,
-            budget_by="controller",
+            budget_by="limit" if self.limited else "controller",
         )
 
 
@@ -89,6 +93,7 @@ STORIES: Mapping[str, Sequence[Event]] = {
     + [Event(), REJECTS] * 5,
     "steps that took very long": [Event(seconds=1e9), Event(), REJECTS] * 3,
     "steps without a drafted node": [Event(drafts=False)] * 5 + [Event(), REJECTS] * 3,
+    "steps that the remaining length limited": [Event(limited=True), REJECTS] * 5,
     "a step that the text's end cut": [Event(), REJECTS, Event(cut=True)],
 }
 

@@ -110,6 +110,7 @@ class Stage:
     ) -> list[tuple[AbstractDraft, Answer]]:
         """Return the checked answers for pairs of a committed text and a frontier."""
         frontiers = [frontier for _, frontier in asked]
+        trees = [frontier.tree.host() for frontier in frontiers]
         with reported(self.drafter, "expand"):
             drafts = session.expand(frontiers)
         if len(drafts) != len(frontiers):
@@ -119,8 +120,11 @@ class Stage:
                 "draft per frontier, in their order"
             )
         answers = []
-        for draft, (text, frontier) in zip(drafts, asked, strict=True):
-            answer = checked_answer(draft, self.question(text, frontier))
+        for draft, (text, frontier), tree in zip(drafts, asked, trees, strict=True):
+            question = self.question(text, frontier)
+            if frontier.tree.host() != tree:
+                raise question.failure("expand changed the tree that it was shown")
+            answer = checked_answer(draft, question)
             answers.append((draft, answer))
         return answers
 
