@@ -13,7 +13,7 @@ from treespec.sampling import AbstractChance, Sampling
 from treespec.testing.drawing import draw_tree
 from treespec.testing.failure import ConformanceError
 from treespec.tree import ROOT, HostTree, TokenTree
-from treespec.types import Acceptance, ProposalKind
+from treespec.types import Acceptance, NextKind, ProposalKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,20 +98,20 @@ def find_fault(acceptance: object, host: HostTree, vocab_size: int) -> str | Non
         return "node_ids must lead from the root down, each the child of the one before"
     if type(token) is not int or not 0 <= token < vocab_size:
         return f"next_token must be an integer in [0, {vocab_size})"
-    kinds = _possible_kinds(host, path[-1] if path else ROOT)
-    return None if kind in kinds else f"next_kind must be {' or '.join(sorted(kinds))}"
+    end = path[-1] if path else ROOT
+    right = _kind(end in host.parents)
+    fits = kind == right or kind == _kind(_merged_below(host, end))
+    return None if fits else f"next_kind must be {right}"
 
 
-def _possible_kinds(host: HostTree, end: int) -> set[str]:
-    """Return the right kinds for a path's end, siblings of one token merged or not."""
-    children = host.children()
+def _kind(has_children: bool) -> NextKind:
+    return "recovered" if has_children else "bonus"
+
+
+def _merged_below(host: HostTree, end: int) -> bool:
+    """Return whether there is a child below any sibling that has the same text."""
     text = [host.tokens[node] for node in host.path(end)]
-    merged = [
-        node
-        for node in range(len(host.parents))
-        if [host.tokens[above] for above in host.path(node)] == text
-    ]
-    merged_below = any(children[node] for node in merged)
-    return {
-        "recovered" if below else "bonus" for below in (children[end], merged_below)
-    }
+    return any(
+        [host.tokens[node] for node in host.path(other)] == text
+        for other in host.parents[1:]
+    )

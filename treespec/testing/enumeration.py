@@ -38,11 +38,14 @@ class ScriptedChance(AbstractChance):
 
     def accepts(self, probability: Tensor) -> bool:
         """Return the scripted outcome: false is 0, true is 1."""
-        accepted = min(1.0, float(probability))
+        # As a uniform is compared with it: 0/0 is no reason to accept.
+        accepted = min(1.0, float(probability)) if probability > 0 else 0.0
         return bool(self._choose([1 - accepted, accepted]))
 
     def draw(self, probs: Tensor) -> Tensor:
         """Return the scripted token of every row."""
+        if probs.dim() == 1:
+            return torch.tensor(self._choose(probs.tolist()))
         rows = probs.reshape(-1, probs.shape[-1]).tolist()
         return torch.tensor([self._choose(row) for row in rows]).view(probs.shape[:-1])
 

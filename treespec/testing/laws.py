@@ -165,7 +165,9 @@ def play_round(
     """Draft, verify and accept once."""
     tree = setting.grow(text, chance)
     logits = setting.verify(tree, text)
-    return _round(tree, rule.accept(tree, logits, setting.sampling, chance))
+    acceptance = rule.accept(tree, logits, setting.sampling, chance)
+    path = tree.tokens[list(acceptance.node_ids)].tolist()
+    return Round(tree, acceptance, (*path, acceptance.next_token))
 
 
 def rounds(
@@ -183,13 +185,10 @@ def play_accept(
     """Yield everything that may become of one tree, with its probability."""
     logits = setting.verify(tree, text)
     accept = partial(rule.accept, tree, logits, setting.sampling)
+    tokens = tree.tokens.tolist()
     for weight, acceptance in outcomes(accept):
-        yield weight, _round(tree, acceptance)
-
-
-def _round(tree: TokenTree, acceptance: Acceptance) -> Round:
-    path = tree.tokens[list(acceptance.node_ids)].tolist()
-    return Round(tree, acceptance, (*path, acceptance.next_token))
+        path = (tokens[node] for node in acceptance.node_ids)
+        yield weight, Round(tree, acceptance, (*path, acceptance.next_token))
 
 
 def output_law(

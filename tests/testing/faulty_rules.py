@@ -1,0 +1,220 @@
+"""Acceptance rules with one mistake each."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from treespec.acceptance import AbstractAcceptanceRule, SampleAndMatch
+from treespec.acceptance.base import target_law
+from treespec.sampling import AbstractChance, Sampling
+from treespec.tree import TokenTree
+from treespec.types import Acceptance, ProposalKind
+
+WITH, WITHOUT = ProposalKind.WITH_REPLACEMENT, ProposalKind.WITHOUT_REPLACEMENT
+MATCH = SampleAndMatch()
+
+
+@dataclass(frozen=True, slots=True)
+class FaultyRejection(AbstractAcceptanceRule):
+    """Rejection in turn whose parts can be replaced by wrong ones."""
+
+    kind: ProposalKind = WITH
+    ratio: Callable[[Tensor, Tensor], Tensor] = torch.div
+    zeroes: bool = False
+    zeroes_first: bool = False
+    skips_repeated: bool = False
+    recovers_from_target: bool = False
+    sorts: bool = False
+
+    lossless = True
+    greedy_only = False
+    draws_like_autoregressive = False
+
+    @property
+    def proposals(self) -> Mapping[ProposalKind, int | None]:
+        return MappingProxyType({self.kind: None})
+
+    def accept(
+        self,
+        tree: TokenTree,
+        target_logits: Tensor,
+        sampling: Sampling,
+        chance: AbstractChance,
+    ) -> Acceptance:
+        host = tree.host()
+        children = host.children()
+        path = [0]
+        while children[path[-1]]:
+            node = path[-1]
+            p = target_law(target_logits, node, sampling)
+            assert tree.draft_probs is not None
+            q = tree.draft_probs[host.draft_rows[node]]
+            found = self._test(children[node], host.tokens, p, q, chance)
+            if found is None or found < 0:
+                token = -found - 1 if found is not None else 0
+                return Acceptance(tuple(path[1:]), token, "recovered")
+            path.append(found)
+        p = target_law(target_logits, path[-1], sampling)
+        return Acceptance(tuple(path[1:]), int(chance.draw(p)), "bonus")
+
+    def _test(
+        self,
+        nodes: Sequence[int],
+        tokens: Sequence[int],
+        p: Tensor,
+        q: Tensor,
+        chance: AbstractChance,
+    ) -> int:
+        """Return the accepted node, or the recovered token x as -x - 1."""
+        target, tested = p, set()
+        if self.sorts:
+            nodes = sorted(nodes, key=lambda node: -float(q[tokens[node]]))
+        for node in nodes:
+            token = tokens[node]
+            if self.skips_repeated and token in tested:
+                continue
+            tested.add(token)
+            if chance.accepts(self.ratio(p[token], q[token])):
+                return node
+            others = q.index_fill(0, torch.tensor(token), 0.0)
+            others = others / others.sum() if others.sum() > 0 else others
+            left = (p - (others if self.zeroes_first else q)).clamp(min=0)
+            if left.sum() == 0:
+                return node
+            p = left / left.sum()
+            q = others if self.zeroes or self.zeroes_first else q
+        law = target if self.recovers_from_target else p
+        return -int(chance.draw(law)) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapped(AbstractAcceptanceRule):
+    """A right rule in which a test puts something wrong."""
+
+    rule: AbstractAcceptanceRule = MATCH
+
+    lossless = True
+    greedy_only = False
+    draws_like_autoregressive = False
+
+    @property
+    def proposals(self) -> Mapping[ProposalKind, int | None]:
+        return self.rule.proposals
+
+    def accept(
+        self,
+        tree: TokenTree,
+        target_logits: Tensor,
+        sampling: Sampling,
+        chance: AbstractChance,
+    ) -> Acceptance:
+        return self.rule.accept(tree, target_logits, sampling, chance)
+
+
+class ForAny(Wrapped):
+    """Claims any sampled proposal for a rule that takes one."""
+
+    @property
+    def proposals(self) -> Mapping[ProposalKind, int | None]:
+        return MappingProxyType({WITH: None, WITHOUT: None})
+
+
+class UnequalWidths(Wrapped):
+    """Wrong below second siblings only: it never looks there."""
+
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        answer = self.rule.accept(tree, target_logits, sampling, chance)
+        if answer.node_ids and tree.host().ranks()[answer.node_ids[-1]] == 1:
+            return replace(answer, next_token=int(target_logits[0].argmax()))
+        return answer
+
+
+class KeepsUniforms(Wrapped):
+    """Draws its uniforms once and uses them in every step."""
+
+    def __init__(self) -> None:
+        object.__setattr__(self, "rule", SampleAndMatch())
+        self.__dict__["kept"] = []
+
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        kept = self.__dict__["kept"]
+        if not kept:
+            kept.append(chance.draw(torch.full((1, 64), 1 / 64, dtype=torch.float64)))
+        law = sampling.probs(target_logits[0])
+        token = int((law.cumsum(0) <= float(kept[0]) / 64).sum())
+        has_children = tree.size > 1
+        return Acceptance((), token, "recovered" if has_children else "bonus")
+
+
+class UsesGlobalRandomness(Wrapped):
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        torch.rand(1)
+        return self.rule.accept(tree, target_logits, sampling, chance)
+
+
+class UsesPythonsRandomness(Wrapped):
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        random.random()
+        return self.rule.accept(tree, target_logits, sampling, chance)
+
+
+class WritesToLogits(Wrapped):
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        target_logits.sub_(1)
+        return self.rule.accept(tree, target_logits, sampling, chance)
+
+
+class WritesToDraftProbs(Wrapped):
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        if tree.draft_probs is not None:
+            tree.draft_probs[0, 0] += 0.5
+        return self.rule.accept(tree, target_logits, sampling, chance)
+
+
+class AlwaysBonus(Wrapped):
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        answer = self.rule.accept(tree, target_logits, sampling, chance)
+        return replace(answer, next_kind="bonus")
+
+
+class SkipsTheFirstNode(Wrapped):
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        answer = self.rule.accept(tree, target_logits, sampling, chance)
+        return replace(answer, node_ids=answer.node_ids[1:])
+
+
+class ReturnsATensor(Wrapped):
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        answer = self.rule.accept(tree, target_logits, sampling, chance)
+        return replace(answer, next_token=torch.tensor(answer.next_token))
+
+
+class IgnoresNaN(Wrapped):
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        numbers = target_logits.nan_to_num(posinf=9.0)
+        return self.rule.accept(tree, numbers, sampling, chance)
+
+
+class NeedsDraftProbs(Wrapped):
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        len(tree.draft_probs)
+        return self.rule.accept(tree, target_logits, sampling, chance)
+
+
+class DrawsTwice(Wrapped):
+    draws_like_autoregressive = True
+
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        answer = self.rule.accept(tree, target_logits, sampling, chance)
+        if tree.size > 1:
+            chance.draw(torch.tensor([0.5, 0.5]))
+        return answer
+
+
+class Refuses(Wrapped):
+    def check(self, proposal, max_children, sampling, policy_name):  # type: ignore[no-untyped-def]
+        return None

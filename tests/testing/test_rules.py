@@ -1,0 +1,171 @@
+"""The kit passes every rule that ships, and none that is wrong."""
+
+from functools import cache
+
+import pytest
+
+from tests.testing.faulty_rules import (
+    WITH,
+    WITHOUT,
+    AlwaysBonus,
+    DrawsTwice,
+    FaultyRejection,
+    ForAny,
+    IgnoresNaN,
+    KeepsUniforms,
+    NeedsDraftProbs,
+    Refuses,
+    ReturnsATensor,
+    SkipsTheFirstNode,
+    UnequalWidths,
+    UsesGlobalRandomness,
+    UsesPythonsRandomness,
+    WritesToDraftProbs,
+    WritesToLogits,
+)
+from treespec import acceptance
+from treespec.acceptance import (
+    AbstractAcceptanceRule,
+    ChainSpeculative,
+    KSeq,
+    RejectionWithoutReplacement,
+    RejectionWithReplacement,
+    SpecHub,
+    TypicalAcceptance,
+)
+from treespec.testing import ConformanceError, RuleReport, check_acceptance_rule
+
+SHIPPED = [
+    getattr(acceptance, name)()
+    for name in acceptance.__all__
+    if not name.startswith("Abstract")
+]
+
+
+@cache
+def report(rule: AbstractAcceptanceRule) -> RuleReport:
+    return check_acceptance_rule(rule)
+
+
+@pytest.mark.parametrize("rule", SHIPPED, ids=lambda rule: rule.name)
+def test_every_rule_that_ships_passes(rule: AbstractAcceptanceRule) -> None:
+    found = report(rule)
+    assert found.num_cases > 30
+    assert (found.largest_deviation < 1e-12) == rule.lossless
+    assert rule.name in str(found)
+
+
+def test_a_report_says_how_often_children_are_accepted() -> None:
+    found = report(RejectionWithoutReplacement())
+    rows = {(row.proposal, row.num_children): row.accepted for row in found.acceptance}
+    assert rows[WITHOUT, 2] == pytest.approx(143 / 210)
+    assert rows[WITHOUT, 3] == pytest.approx(684 / 875)
+    assert rows[WITH, 1] == pytest.approx(1 / 2)
+    assert "without_replacement  2         0.6810" in str(found)
+
+
+def test_a_lossy_rule_is_measured_and_passes() -> None:
+    found = report(TypicalAcceptance())
+    assert not found.lossless
+    assert found.largest_deviation > 0.1
+
+
+def test_a_report_says_whether_siblings_may_end_early() -> None:
+    """k-SEQ tests every draft against a scale that is made for their number."""
+    assert report(RejectionWithReplacement()).takes_early_stops
+    assert report(KSeq()).takes_early_stops is False
+    assert report(SpecHub()).takes_early_stops is None
+
+
+# Rules with one mistake
+
+
+@pytest.mark.parametrize(
+    "rule", [FaultyRejection(WITH), FaultyRejection(WITHOUT, zeroes=True)]
+)
+def test_the_faulty_rejection_without_a_fault_passes(rule: FaultyRejection) -> None:
+    assert check_acceptance_rule(rule).largest_deviation < 1e-12
+
+
+BIASED = {
+    "inverted ratio": (
+        FaultyRejection(ratio=lambda p, q: q / p),
+        "the ratio is inverted",
+    ),
+    "recovered from p": (
+        FaultyRejection(recovers_from_target=True),
+        "the recovered token was drawn from the target's law",
+    ),
+    "duplicate skipped": (
+        FaultyRejection(skips_repeated=True),
+        "a repeated token was skipped without the update",
+    ),
+    "zeroed as if without": (FaultyRejection(zeroes=True), "q was zeroed"),
+    "unchanged as if with": (FaultyRejection(WITHOUT), "q was left unchanged"),
+    "residual after zeroing": (
+        FaultyRejection(WITHOUT, zeroes_first=True),
+        "the residual was computed after q was zeroed",
+    ),
+    "sorted": (
+        FaultyRejection(WITHOUT, zeroes=True, sorts=True),
+        "siblings were tested in the order of q",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BIASED)
+def test_a_biased_rule_is_caught_and_its_mistake_named(name: str) -> None:
+    """The values are those of the literature's toy, so hints are sure."""
+    rule, mistake = BIASED[name]
+    with pytest.raises(ConformanceError) as caught:
+        check_acceptance_rule(rule)
+    message = str(caught.value)
+    assert f"FaultyRejection is not lossless for {rule.kind} children" in message
+    assert mistake in message
+
+
+def test_the_message_shows_the_smallest_case() -> None:
+    rule = FaultyRejection(WITHOUT)  # right for one child and for equal laws
+    with pytest.raises(ConformanceError) as caught:
+        check_acceptance_rule(rule)
+    lines = str(caught.value).splitlines()
+    assert "has probability" in lines[0]
+    assert "children by depth [2]" in lines[1]
+    tree = "\n".join(
+        lines[lines.index("without_replacement children, in draw order:") :]
+    )
+    assert "q " in tree
+    assert "p " in tree
+    assert "|- " in tree
+    assert "`- " in tree
+
+
+def test_a_rule_that_scores_top_k_children_as_sampled_is_caught() -> None:
+    rule = ForAny(RejectionWithReplacement())
+    with pytest.raises(ConformanceError, match="ForAny"):
+        check_acceptance_rule(rule)
+
+
+BROKEN = [
+    (UnequalWidths(), "is not lossless"),
+    (KeepsUniforms(), "another question|same draws|changes its own object"),
+    (UsesGlobalRandomness(), "global generator of torch"),
+    (UsesPythonsRandomness(), "global generator of random"),
+    (WritesToLogits(), "writes to target_logits"),
+    (WritesToDraftProbs(), r"writes to tree\.draft_probs"),
+    (AlwaysBonus(), "next_kind must be recovered"),
+    (SkipsTheFirstNode(), "lead from the root down"),
+    (ReturnsATensor(), "next_token must be an integer"),
+    (IgnoresNaN(), "must raise NumericalError"),
+    (NeedsDraftProbs(), "NeedsDraftProbs raised TypeError"),
+    (DrawsTwice(), "says draws_like_autoregressive"),
+    (Refuses(ChainSpeculative()), r"Refuses\.check must refuse"),
+]
+
+
+@pytest.mark.parametrize(("rule", "words"), BROKEN, ids=lambda x: type(x).__name__)
+def test_a_broken_rule_is_caught_and_its_mistake_told(
+    rule: AbstractAcceptanceRule, words: str
+) -> None:
+    with pytest.raises(ConformanceError, match=words):
+        check_acceptance_rule(rule)
