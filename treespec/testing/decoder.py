@@ -75,7 +75,8 @@ def check_decoder(
 
     The joint law of the first tokens is tested by a chi-square test per batch. A right
     decoder fails with probability ``false_alarm`` at most (Bonferroni over the
-    batches; as good as the chi-square law is for cells that expect 5 texts). Seeds are
+    batches), up to the chi-square approximation: with cells that expect as few as 5
+    texts its tail may be a few times heavier. Seeds are
     fixed: the same check has the same result. Of large vocabularies only texts that
     carry mass are looked at, all others share cells.
 
