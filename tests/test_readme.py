@@ -5,6 +5,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,8 @@ BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL)
 POLICY = next(code for _, code in BLOCKS if code.startswith("# my_policy.py"))
 PYTHON = [code for kind, code in BLOCKS if kind == "python" and code != POLICY]
 (YAML,) = (code for kind, code in BLOCKS if kind == "yaml")
-COMMANDS = re.findall(r"^    (treespec .*)$", README, flags=re.MULTILINE)
+COMMANDS = re.findall(r"^    (treespec (?!check ).*)$", README, flags=re.MULTILINE)
+CHECKS = re.findall(r"^    (treespec check .*)$", README, flags=re.MULTILINE)
 SETUP = re.findall(r"^    pip install .*$", README, flags=re.MULTILINE)
 
 
@@ -34,7 +36,10 @@ def workplace(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("code", PYTHON)
 def test_python_code_runs_as_it_stands(code: str, tiny_files) -> None:
     code = code.replace('"DIR"', repr(str(tiny_files.target)))
-    exec(compile(code, "README.md", "exec"), {})
+    names: dict[str, Any] = {}
+    exec(compile(code, "README.md", "exec"), names)
+    for test in [value for name, value in names.items() if name.startswith("test_")]:
+        test()
 
 
 def test_a_class_of_ten_lines_has_ten_lines() -> None:
@@ -59,6 +64,13 @@ def test_a_command_does_what_the_readme_says(
     ended = command(*arguments, tiny=False)
     assert (ended.code, ended.errors) == (0, [])
     assert list(workplace.glob("outputs/*/*/DONE"))
+
+
+@pytest.mark.parametrize("line", CHECKS)
+def test_parts_are_checked_as_the_readme_says(line, command, workplace) -> None:
+    ended = command(*shlex.split(line)[1:], tiny=False)
+    assert (ended.code, ended.errors) == (0, [])
+    assert ended.out.startswith("ok ")
 
 
 def test_ci_runs_the_very_test_command_of_the_readme() -> None:

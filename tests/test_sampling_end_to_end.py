@@ -12,7 +12,6 @@ from functools import cache
 
 import pytest
 import torch
-from scipy import stats
 from torch import Tensor
 from transformers import NoRepeatNGramLogitsProcessor
 
@@ -41,9 +40,10 @@ from treespec.policies import (
     TopKTree,
 )
 from treespec.sampling import AbstractChance, Sampling
+from treespec.testing import check_decoder
 from treespec.testing.enumeration import outcomes
 from treespec.testing.laws import Law, Setting, autoregressive_law, distance
-from treespec.testing.toys import Model, constant_model, random_model
+from treespec.testing.toys import Model, constant_model, random_model, table_model
 from treespec.tree import ROOT, TokenTree
 from treespec.types import Acceptance, GenerationResult, ProposalKind
 from treespec.verifiers import TreeAttention
@@ -76,7 +76,7 @@ PAIRS = [
 
 
 def table(model: Model) -> TableModel:
-    return TableModel(lambda text: model(text).tolist(), len(model((0,))))
+    return table_model(model, len(model((0,))))
 
 
 def decoder(
@@ -303,26 +303,13 @@ def test_drafted_tokens_are_accepted_as_often_as_the_laws_overlap() -> None:
 @pytest.mark.parametrize("parts", PAIRS)
 def test_counted_texts_follow_the_targets_law(parts: Parts) -> None:
     """Seeds that count up must not give correlated requests."""
-    count, sampling = 1200, Sampling(0.7, top_k=4, top_p=0.97, repetition_penalty=1.3)
+    sampling = Sampling(0.7, top_k=4, top_p=0.97, repetition_penalty=1.3)
     target, draft = random_model(5, seed=1), random_model(5, seed=2)
-    sampler = replace(decoder(parts, target, draft), max_concurrent=200, trace=False)
-    results = sampler.generate([[0, 2, 1]] * count, sampling, 3, seed=11)
-    seen = Counter(result.tokens for result in results)
-    law = target_text_law(target, (0, 2, 1), 3, sampling)
-    assert all(law.get(text, 0) > 0 for text in seen)
-    cells = {text: count * prob for text, prob in law.items() if count * prob >= 5}
-    rest = count - sum(cells.values())
-    observed = [seen[text] for text in cells]
-    expected = list(cells.values())
-    if rest >= 5:
-        observed.append(count - sum(observed))
-        expected.append(rest)
-    total = sum(observed) / sum(expected)
-    assert stats.chisquare(observed, [e * total for e in expected]).pvalue > 1e-4
-    variation = sum(abs(seen[t] / count - p) for t, p in law.items()) / 2
-    assert variation < 2 * (len(law) / count) ** 0.5
-    recovered = sum(s.next_kind == "recovered" for r in results for s in r.steps)
-    assert recovered >= 0.2 * sum(len(r.steps) for r in results)
+    sampler = replace(decoder(parts, target, draft), max_concurrent=100, trace=False)
+    report = check_decoder(sampler, [0, 2, 1], sampling, num_texts=200, num_batches=2)
+    assert report.num_cells > 5
+    assert report.total_variation < 0.15
+    assert report.recovered_share >= 0.2
 
 
 def test_acceptances_of_one_request_are_independent() -> None:

@@ -38,6 +38,12 @@ Config = dict[str, Any]
 T = TypeVar("T")
 
 PARTS = ("drafter", "policy", "controller", "acceptance", "verifier")
+_BASES: Mapping[str, type] = {
+    "policy": AbstractDraftPolicy,
+    "controller": AbstractController,
+    "acceptance": AbstractAcceptanceRule,
+    "verifier": AbstractVerifier,
+}
 _GROUPS = ("pair", *PARTS, "sampling", "dataset", "sink")
 _SCALARS = (
     "seed",
@@ -97,6 +103,34 @@ def build_job(config: DictConfig, trusted: Iterable[str] = ()) -> Job:
         prompts=tuple(dataset.load(settings.num_prompts)),
         sinks=(RunFolderSink(), *builder.sinks(_section(plain, "sink"))),
     )
+
+
+def build_parts(
+    config: DictConfig, names: Iterable[str], models: Models, trusted: Iterable[str]
+) -> dict[str, object]:
+    """Return some of the parts that a configuration describes, and build no others.
+
+    Args:
+        config: The composed configuration.
+        names: Which parts.
+        models: What a drafter gets that asks for models of the pair.
+        trusted: As in ``build_job``.
+
+    Raises:
+        TreespecError: A value is missing, unknown or wrong; names its key.
+    """
+    plain = to_plain(config)
+    _check_keys(plain, _KEYS, "")
+    builder = _Builder(tuple(trusted))
+    parts: dict[str, object] = {}
+    for name in names:
+        section = _section(plain, name)
+        if name == "drafter":
+            part = builder.drafter(section)
+            parts[name] = part(models) if isinstance(part, partial) else part
+        else:
+            parts[name] = builder.build(section, name, _BASES[name])
+    return parts
 
 
 def to_plain(config: DictConfig) -> Config:

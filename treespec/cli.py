@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -29,6 +30,10 @@ from treespec.errors import TreespecError
 
 OK, FAILED, BAD_INPUT, NOT_LOSSLESS, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes."""
+CHECK = "check"
+"""The first word that runs the conformance kit instead of a job."""
+Attempt = Callable[[DictConfig], tuple[int, str]]
+"""From a configuration to an exit code, and a message in one line."""
 
 # On 1.3 no version_base means the ways of 1.1, and a store replaces without a word.
 _IS_1_3 = version("hydra-core").startswith("1.3")
@@ -44,6 +49,8 @@ treespec decodes prompts with and without tree speculation and compares the two.
   treespec experiment=qwen_chain5                 a named set of changes
   treespec --cfg job                              show the configuration, run nothing
   treespec --config-path RUN_FOLDER               repeat a run from its config.yaml
+  treespec check acceptance._target_=my_pkg.Rule  is it lossless, does it keep its
+                    contract? also policy, drafter, controller; several at once
 
 Choose a part with group=option:
 
@@ -83,17 +90,26 @@ def run_command() -> int:
             "error: the working directory does not exist any more; cd to one that does"
         )
         return BAD_INPUT
+    attempt = _attempt
+    if sys.argv[1:2] == [CHECK]:
+        if not {"-m", "--multirun"}.isdisjoint(sys.argv):
+            _say(
+                "error: treespec check takes no -m; name several parts at once, or "
+                "run it once for each choice"
+            )
+            return BAD_INPUT
+        attempt, sys.argv[1:] = _attempt_check, _custom_parts(sys.argv[2:])
     with TemporaryDirectory(prefix="treespec-") as scratch:
         _prepare(scratch)
-        return _run_hydra()
+        return _run_hydra(attempt)
 
 
-def _run_hydra() -> int:
+def _run_hydra(attempt: Attempt) -> int:
     ends: list[JobEnd] = []
     process = os.getpid()
 
     def task(config: DictConfig) -> None:
-        end = _run_job(config)
+        end = _run_job(config, attempt)
         ends.append(end)
         # A launcher that works in other processes learns of a failure only like this.
         if end.code != OK and os.getpid() != process:
@@ -165,12 +181,12 @@ def _explain_unknown_key(key: str, cause: BaseException | None) -> str:
     return f"unknown key {key}.{hint}{listed}{own}"
 
 
-def _run_job(config: DictConfig) -> JobEnd:
+def _run_job(config: DictConfig, attempt: Attempt) -> JobEnd:
     """Run one job; whatever it raises but an interrupt becomes its end."""
     number, overrides = _identity()
     if number is not None:
         print(f"\n[{number}] {' '.join(overrides)}", flush=True)
-    code, message = _attempt(config)
+    code, message = attempt(config)
     if code != OK:
         _say(f"error: {message}")
     return JobEnd(number or 0, overrides, code, message)
@@ -199,6 +215,22 @@ def _attempt(config: DictConfig) -> tuple[int, str]:
         return FAILED, f"{type(error).__name__}: {reason}{where}"
     word = "finished before" if report.skipped else "done"
     return OK, f"{word}, speed-up {_times(report.summary['speedup'])}, {report.folder}"
+
+
+def _attempt_check(config: DictConfig) -> tuple[int, str]:
+    """Check the parts that the user named, as an attempt at a job."""
+    from treespec.build import build_parts  # noqa: PLC0415
+    from treespec.conformance import check_parts, named_parts, toy_models  # noqa: PLC0415
+
+    try:
+        names = named_parts(_typed())
+        parts = build_parts(config, names, toy_models(), _typed_targets())
+        failures = check_parts(parts)
+    except TreespecError as error:
+        return BAD_INPUT, str(error)
+    except Exception as error:  # what a class of the user raises where none may
+        return FAILED, f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return (FAILED, "\nerror: ".join(failures)) if failures else (OK, "")
 
 
 def _identity() -> tuple[int | None, tuple[str, ...]]:
@@ -302,6 +334,19 @@ def _absolute_config_path(arguments: list[str]) -> list[str]:
 def _flags_first(arguments: list[str]) -> list[str]:
     """Let ``-m`` stand anywhere: argparse takes overrides on one side of it only."""
     return sorted(arguments, key=lambda argument: argument not in {"-m", "--multirun"})
+
+
+def _custom_parts(arguments: list[str]) -> list[str]:
+    """Let a ``_target_`` alone choose the empty option of its group.
+
+    Otherwise a class of the user would be given the keys of the group's default.
+    """
+    keys = {argument.partition("=")[0].lstrip("+") for argument in arguments}
+    groups = [
+        key.removesuffix("._target_") for key in keys if key.endswith("._target_")
+    ]
+    chosen = [f"{group}=custom" for group in sorted(groups) if group not in keys]
+    return chosen + arguments
 
 
 def _config_folder() -> Path:

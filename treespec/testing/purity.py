@@ -12,6 +12,7 @@ from types import MappingProxyType, ModuleType
 import torch
 from torch import Tensor, nn
 
+from treespec.models.base import AbstractLanguageModel
 from treespec.testing.failure import ConformanceError
 
 
@@ -28,7 +29,7 @@ def _snapshot(value: object, above: tuple[int, ...]) -> object:
     if id(value) in above:
         return "cycle"
     above = (*above, id(value))
-    if isinstance(value, nn.Module | type | ModuleType):
+    if isinstance(value, nn.Module | AbstractLanguageModel | type | ModuleType):
         return id(value)
     if isinstance(value, Tensor | torch.Generator | random.Random):
         return _state(value)

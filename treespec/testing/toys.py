@@ -8,6 +8,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from treespec.models.table import TableModel
+
 Text = tuple[int, ...]
 Model = Callable[[Text], Tensor]
 """From the token ids so far to the next-token logits, float64.  # -> [V]"""
@@ -31,3 +33,8 @@ def constant_model(*probs: float) -> Model:
     """Return a model with one law after every text."""
     logits = torch.tensor(probs, dtype=torch.float64).log()
     return lambda text: logits
+
+
+def table_model(model: Model, vocab_size: int) -> TableModel:
+    """Return the toy as a language model that a decoder can run."""
+    return TableModel(lambda text: model(text).tolist(), vocab_size)

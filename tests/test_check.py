@@ -1,0 +1,104 @@
+"""``treespec check``: the conformance kit from the shell."""
+
+import pytest
+
+RULE = """
+from dataclasses import dataclass
+from treespec.acceptance import ChainSpeculative
+
+@dataclass(frozen=True)
+class Shifted(ChainSpeculative):
+    x: int = 0
+
+    def accept(self, tree, target_logits, sampling, chance):
+        return super().accept(tree, target_logits + self.x, sampling, chance)
+
+@dataclass(frozen=True)
+class Biased(ChainSpeculative):
+    def accept(self, tree, target_logits, sampling, chance):
+        return super().accept(tree, 2 * target_logits, sampling, chance)
+"""
+
+
+def test_a_named_part_is_checked_and_reported(command):
+    ended = command("check", "controller=constant", tiny=False)
+    assert (ended.code, ended.out, ended.err) == (0, "ok controller Constant\n", "")
+
+
+def test_a_rule_of_the_user_is_checked_with_its_own_keys(command, tmp_path):
+    (tmp_path / "kept_rules.py").write_text(RULE)
+    ended = command(
+        "check", "acceptance._target_=kept_rules.Shifted", "+acceptance.x=3",
+        tiny=False,
+    )  # fmt: skip
+    assert (ended.code, ended.errors) == (0, [])
+    first, report, *_ = ended.out.splitlines()
+    assert first == "ok acceptance Shifted"
+    assert report.startswith("Shifted: lossless; ")
+
+
+def test_a_rule_that_is_biased_fails_and_shows_a_case(command, tmp_path):
+    (tmp_path / "biased_rules.py").write_text(RULE)
+    ended = command(
+        "check", "acceptance._target_=biased_rules.Biased", "controller=off", tiny=False
+    )
+    assert ended.code == 1
+    assert len(ended.errors) == 1
+    assert ended.errors[0].startswith("error: acceptance: Biased")
+    assert len(ended.err.splitlines()) > 3
+    assert ended.out == "ok controller Constant\n", (
+        "the others are checked all the same"
+    )
+
+
+def test_several_parts_are_checked_at_once(command):
+    ended = command(
+        "check", "drafter=draft_model", "controller=off", "policy=chain", tiny=False
+    )
+    assert (ended.code, ended.errors) == (0, [])
+    firsts = [line for line in ended.out.splitlines() if line.startswith("ok ")]
+    assert firsts == [
+        "ok policy Chain",
+        "ok drafter DraftModel",
+        "ok controller Constant",
+    ]
+
+
+def test_nothing_is_left_behind_and_no_weights_are_read(command, tmp_path):
+    command("check", "drafter=draft_model", "pair.draft.path=/no/such", tiny=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("", "name acceptance, policy, drafter, controller, or several of them"),
+        ("seed=1", "treespec check needs a part to check"),
+        ("verifier=sequential", "treespec check needs a part to check"),
+        ("-m policy=chain,top_k_tree", "treespec check takes no -m"),
+        ("policy=foo", "unknown policy=foo. Available: chain"),
+        ("policy.topk=1", "unknown key policy.topk. Did you mean policy.top_k?"),
+        ("+controller.x=3", "unknown key 'controller.x'"),
+        ("controller=custom", "controller._target_ is missing"),
+        ("acceptance._target_=no.Such", "cannot import no.Such"),
+        ("policy._target_=treespec.policies.Chain policy.x=3", "unknown key policy.x"),
+        ("policy=top_k_tree acceptance=chain_speculative", "policy TopKTree proposes"),
+        (
+            "policy._target_=treespec.acceptance.Greedy",
+            "makes a Greedy, but policy must be of type AbstractDraftPolicy",
+        ),
+    ],
+)
+def test_bad_input_is_one_line(command, tmp_path, arguments, says):
+    ended = command("check", *arguments.split(), tiny=False)
+    assert ended.code == 2
+    assert ended.out == ""
+    assert len(ended.err.strip().splitlines()) == 1
+    assert says in ended.errors[0]
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_mentions_it(command, capfd):
+    with pytest.raises(SystemExit):
+        command("--help", tiny=False)
+    assert "treespec check acceptance._target_=" in capfd.readouterr().out

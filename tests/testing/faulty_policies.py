@@ -1,0 +1,200 @@
+"""Draft policies with one mistake each."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from treespec.policies import AbstractDraftPolicy, Growth, TopKTree
+from treespec.policies.base import drawn_layer
+from treespec.sampling import Sampling
+from treespec.tree import Layer
+from treespec.types import ProposalKind
+
+WITH, WITHOUT = ProposalKind.WITH_REPLACEMENT, ProposalKind.WITHOUT_REPLACEMENT
+Fault = Callable[[Growth, Layer], Layer]
+
+
+@dataclass(frozen=True, slots=True)
+class FaultyTree(AbstractDraftPolicy):
+    """A sampled tree whose layers a fault changes after they are drawn.
+
+    Attributes:
+        fault: What is done to a layer.
+        proposal: How children are drawn before that.
+        num_children: How many are drawn.
+    """
+
+    fault: Fault = lambda growth, layer: layer
+    proposal: ProposalKind = WITHOUT
+    num_children: int = 2
+
+    max_children = None
+
+    def grow(self, growth: Growth) -> Layer | None:
+        layer = drawn_layer(growth, self.proposal, self.num_children)
+        return None if layer is None else self.fault(growth, layer)
+
+
+def select(layer: Layer, keep: list[int]) -> Layer:
+    return replace(
+        layer,
+        parents=layer.parents[keep],
+        tokens=layer.tokens[keep],
+        draft_logprobs=layer.draft_logprobs[keep],
+        sources=layer.sources[keep],
+        expand=None,
+    )
+
+
+def pruned(growth: Growth, layer: Layer) -> Layer:
+    """Keep the likelier half, as a tree that is pruned by value."""
+    order = layer.draft_logprobs.argsort(descending=True).tolist()
+    return select(layer, sorted(order[: (layer.size + 1) // 2]))
+
+
+def above_threshold(growth: Growth, layer: Layer) -> Layer:
+    """Drop what is less likely than a threshold."""
+    return select(layer, (layer.draft_logprobs > -1.5).nonzero().flatten().tolist())
+
+
+def reordered(growth: Growth, layer: Layer) -> Layer:
+    """Put siblings in the order of their likelihood."""
+    return select(layer, layer.draft_logprobs.argsort(descending=True).tolist())
+
+
+def deduplicated(growth: Growth, layer: Layer) -> Layer:
+    """Drop what was drawn before."""
+    pairs = list(zip(layer.parents.tolist(), layer.tokens.tolist(), strict=True))
+    return select(layer, [i for i, x in enumerate(pairs) if x not in pairs[:i]])
+
+
+def rescored(growth: Growth, layer: Layer) -> Layer:
+    """Score what was drawn with a sharper law."""
+    assert layer.draft_probs is not None
+    return with_laws(growth, layer, layer.draft_probs**2)
+
+
+def other_temperature(growth: Growth, layer: Layer) -> Layer:
+    """Score what was drawn at the request's temperature at another one."""
+    hot = replace(growth.sampling, temperature=growth.sampling.temperature * 2)
+    return with_laws(growth, layer, growth.draft.law(hot, growth.vocab_size))
+
+
+def with_laws(growth: Growth, layer: Layer, laws: torch.Tensor) -> Layer:
+    laws = (laws / laws.sum(dim=-1, keepdim=True)).nan_to_num()
+    frontier = growth.frontier.tolist()
+    rows = [frontier.index(parent) for parent in layer.parents.tolist()]
+    logprobs = laws[rows, layer.tokens].log()
+    return replace(layer, draft_probs=laws, draft_logprobs=logprobs)
+
+
+@dataclass(frozen=True, slots=True)
+class TopKAsSampled(AbstractDraftPolicy):
+    """Takes the likeliest children and says that they are drawn."""
+
+    proposal = WITHOUT
+    max_children = 2
+
+    def grow(self, growth: Growth) -> Layer | None:
+        layer = TopKTree(2).grow(growth)
+        if layer is None:
+            return None
+        laws = growth.draft.law(growth.sampling, growth.vocab_size)
+        layer = with_laws(growth, layer, laws)
+        return select(
+            layer, layer.draft_logprobs.isfinite().nonzero().flatten().tolist()
+        )
+
+
+@dataclass(slots=True, eq=False)
+class CountsOnSelf(AbstractDraftPolicy):
+    """Grows other trees for its third request than for its first."""
+
+    calls: list[int] = field(default_factory=list)
+
+    proposal = ProposalKind.DETERMINISTIC
+    max_children = 3
+
+    def grow(self, growth: Growth) -> Layer | None:
+        self.calls.append(growth.depth)
+        return TopKTree(1 + len(self.calls) % 3).grow(growth)
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapped(AbstractDraftPolicy):
+    """A right policy in which a test puts something wrong."""
+
+    fault: Fault
+
+    proposal = ProposalKind.DETERMINISTIC
+    max_children = 2
+
+    def grow(self, growth: Growth) -> Layer | None:
+        layer = TopKTree(2).grow(growth)
+        return None if layer is None else self.fault(growth, layer)
+
+
+def too_many(growth: Growth, layer: Layer) -> Layer:
+    return select(layer, [i % layer.size for i in range(growth.room + 1)])
+
+
+def three_children(growth: Growth, layer: Layer) -> Layer:
+    return select(layer, [0] * min(3, growth.room))
+
+
+def strange_parent(growth: Growth, layer: Layer) -> Layer:
+    return replace(layer, parents=layer.parents * 0)
+
+
+def strange_token(growth: Growth, layer: Layer) -> Layer:
+    return replace(layer, tokens=layer.tokens + growth.vocab_size)
+
+
+def strange_source(growth: Growth, layer: Layer) -> Layer:
+    return replace(layer, sources=layer.sources * 0)
+
+
+def expands_twice(growth: Growth, layer: Layer) -> Layer:
+    return replace(layer, expand=torch.tensor([0, 0]))
+
+
+def expands_nothing(growth: Growth, layer: Layer) -> Layer:
+    return replace(layer, expand=torch.tensor([layer.size]))
+
+
+def probabilities(growth: Growth, layer: Layer) -> Layer:
+    return replace(layer, draft_logprobs=layer.draft_logprobs.exp())
+
+
+def with_draft_probs(growth: Growth, layer: Layer) -> Layer:
+    return with_laws(growth, layer, growth.draft.law(Sampling(1.0), growth.vocab_size))
+
+
+def draws(growth: Growth, layer: Layer) -> Layer:
+    growth.chance.draw(torch.tensor([0.5, 0.5]))
+    return layer
+
+
+def draws_globally(growth: Growth, layer: Layer) -> Layer:
+    torch.rand(1)
+    return layer
+
+
+def raises(growth: Growth, layer: Layer) -> Layer:
+    if growth.frontier.shape[0] > 1:
+        raise IndexError("one node only")
+    return layer
+
+
+def without_draft_probs(growth: Growth, layer: Layer) -> Layer:
+    return replace(layer, draft_probs=None)
+
+
+def unnormalised(growth: Growth, layer: Layer) -> Layer:
+    assert layer.draft_probs is not None
+    return replace(layer, draft_probs=layer.draft_probs * 0.9)
+
+
+def path_logprobs_instead(growth: Growth, layer: Layer) -> Layer:
+    return replace(layer, draft_logprobs=layer.draft_logprobs - 1)

@@ -1,0 +1,147 @@
+"""The kit passes every policy that ships, and none that is wrong."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from tests.testing import faulty_policies as faulty
+from tests.testing.faulty_policies import (
+    WITH,
+    WITHOUT,
+    CountsOnSelf,
+    Fault,
+    FaultyTree,
+    TopKAsSampled,
+    Wrapped,
+)
+from treespec.policies import (
+    AbstractDraftPolicy,
+    Chain,
+    Growth,
+    SampledChain,
+    SampledTree,
+    TopKTree,
+)
+from treespec.sampling import NO_TOKEN
+from treespec.testing import ConformanceError, check_draft_policy
+from treespec.tree import Layer
+from treespec.types import ProposalKind
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Chain(),
+        SampledChain(),
+        TopKTree(2),
+        TopKTree(4),
+        SampledTree(3, WITH),
+        SampledTree(3, WITHOUT),
+        SampledTree(3, ProposalKind.GREEDY_PLUS_RANDOM),
+        SampledTree(2, ProposalKind.ARGMAX_PAIR),
+    ],
+    ids=repr,
+)
+def test_every_policy_that_ships_passes(policy: AbstractDraftPolicy) -> None:
+    report = check_draft_policy(policy)
+    assert report.largest_deviation < 1e-12
+    assert report.num_cases > 50
+    assert str(policy.proposal) in str(report)
+
+
+@pytest.mark.parametrize("kind", [WITH, WITHOUT])
+def test_the_faulty_tree_without_a_fault_passes(kind: ProposalKind) -> None:
+    assert check_draft_policy(FaultyTree(proposal=kind)).largest_deviation < 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class EndsSiblingsByToken(AbstractDraftPolicy):
+    """Draws a second child only if the first one was token 0: it may."""
+
+    proposal = WITHOUT
+    max_children = 2
+
+    def grow(self, growth: Growth) -> Layer | None:
+        law = growth.draft.law(growth.sampling, growth.vocab_size)
+        rows, tokens = [], []
+        for row in growth.draft.known_rows().tolist()[: growth.room // 2]:
+            first, second = growth.chance.draw_without_replacement(
+                law[row][None], 2
+            ).tolist()[0]
+            drawn = [first, second] if first == 0 and second != NO_TOKEN else [first]
+            rows += [row] * len(drawn)
+            tokens += drawn
+        if not rows:
+            return None
+        return Layer(
+            parents=growth.frontier[rows],
+            tokens=torch.tensor(tokens),
+            draft_logprobs=law[rows, tokens].log(),
+            sources=growth.draft.row_sources()[rows],
+            draft_probs=law,
+        )
+
+
+def test_a_policy_may_end_siblings_by_what_was_drawn() -> None:
+    assert check_draft_policy(EndsSiblingsByToken()).largest_deviation < 1e-12
+
+
+UNFAITHFUL = [
+    (faulty.pruned, WITHOUT),
+    (faulty.pruned, WITH),
+    (faulty.above_threshold, WITHOUT),
+    (faulty.reordered, WITHOUT),
+    (faulty.deduplicated, WITH),
+    (faulty.rescored, WITH),
+    (faulty.rescored, WITHOUT),
+    (faulty.other_temperature, WITH),
+    (faulty.reordered, ProposalKind.ARGMAX_PAIR),
+    (faulty.pruned, ProposalKind.GREEDY_PLUS_RANDOM),
+]
+
+
+@pytest.mark.parametrize(("fault", "kind"), UNFAITHFUL)
+def test_a_tree_that_is_not_as_it_was_drawn_is_caught(
+    fault: Fault, kind: ProposalKind
+) -> None:
+    with pytest.raises(ConformanceError) as caught:
+        check_draft_policy(FaultyTree(fault, kind))
+    message = str(caught.value)
+    assert f"FaultyTree declares {kind} children, but the children of node" in message
+    assert "never drop, reorder, replace or rescore" in message
+    assert "prescribed" in message
+    assert f"{kind} children, in draw order:" in message
+
+
+def test_top_k_children_that_are_said_to_be_drawn_are_caught() -> None:
+    with pytest.raises(ConformanceError, match="declare it deterministic"):
+        check_draft_policy(TopKAsSampled())
+
+
+BROKEN = [
+    (CountsOnSelf(), "keep no state|changes its own object"),
+    (Wrapped(faulty.too_many), r"but growth\.room is"),
+    (Wrapped(faulty.three_children), "more children than max_children"),
+    (Wrapped(faulty.strange_parent), r"nodes of growth\.frontier"),
+    (Wrapped(faulty.strange_token), r"tokens must be in \[0, 4\)"),
+    (Wrapped(faulty.strange_source), "sources must be those of the draft"),
+    (Wrapped(faulty.expands_twice), "must not name a position twice"),
+    (Wrapped(faulty.expands_nothing), "positions in the layer"),
+    (Wrapped(faulty.probabilities), "logarithms of probabilities"),
+    (Wrapped(faulty.with_draft_probs), "no draft_probs"),
+    (Wrapped(faulty.draws), "declares deterministic children but draws"),
+    (Wrapped(faulty.draws_globally), "global generator of torch"),
+    (Wrapped(faulty.raises), "raised IndexError: one node only"),
+    (FaultyTree(faulty.without_draft_probs), "draft_probs must hold a row"),
+    (FaultyTree(faulty.unnormalised), "must be a law"),
+    (FaultyTree(faulty.path_logprobs_instead), "those of the nodes' tokens"),
+]
+
+
+@pytest.mark.parametrize(("policy", "words"), BROKEN)
+def test_a_broken_policy_is_caught_and_its_mistake_told(
+    policy: AbstractDraftPolicy, words: str
+) -> None:
+    with pytest.raises(ConformanceError, match=words):
+        check_draft_policy(policy)

@@ -1,0 +1,247 @@
+"""Does a controller keep its contract?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from treespec.acceptance import Greedy
+from treespec.controllers import AbstractController
+from treespec.decoder import SpeculativeDecoder
+from treespec.drafters import DraftModel, PromptLookup
+from treespec.policies import TopKTree
+from treespec.testing.episodes import reported
+from treespec.testing.failure import ConformanceError
+from treespec.testing.purity import leaves_alone
+from treespec.testing.toys import random_model, table_model
+from treespec.types import Budget, StepRecord
+from treespec.verifiers import TreeAttention
+
+STEP_S = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One step, as far as it does not follow from its budget.
+
+    Attributes:
+        accepts: Whether the whole path was accepted, or nothing of it.
+        drafts: Whether the drafter had any candidate.
+        seconds: Seconds of the whole step.
+        cut: Whether the text ended in it.
+        limited: Whether the remaining length allowed less than the budget.
+    """
+
+    accepts: bool = True
+    drafts: bool = True
+    seconds: float = STEP_S
+    cut: bool = False
+    limited: bool = False
+
+    def record(self, step: int, budget: Budget) -> StepRecord:
+        """Return the record of a step that spent all of its budget."""
+        if self.limited:
+            budget = replace(budget, max_depth=max(0, budget.max_depth - 1))
+        layers = tuple(_layers(budget)) if self.drafts else ()
+        num_accepted = len(layers) if self.accepts else 0
+        whole = self.accepts or not layers
+        return StepRecord(
+            step=step,
+            num_nodes=sum(layers),
+            depth=len(layers),
+            width=max(layers, default=0),
+            nodes_by_depth=layers,
+            num_accepted=num_accepted,
+            num_committed=num_accepted + (0 if self.cut and num_accepted else 1),
+            accepted_ranks=(0,) * num_accepted,
+            accepted_sources=("draft_model",) * num_accepted,
+            next_kind=None if self.cut else "bonus" if whole else "recovered",
+            num_draft_forwards=len(layers),
+            draft_s=0.3 * self.seconds,
+            plan_s=0.0 * self.seconds,
+            verify_s=0.6 * self.seconds,
+            accept_s=0.05 * self.seconds,
+            commit_s=0.05 * self.seconds,
+            step_s=self.seconds,
+            max_depth=budget.max_depth,
+            max_width=budget.max_width,
+            max_nodes=budget.max_nodes,
+            budget_by="limit" if self.limited else "controller",
+        )
+
+
+def _layers(budget: Budget) -> Iterator[int]:
+    """Yield the sizes of the layers of a tree that spends the budget."""
+    left = budget.max_nodes
+    for _ in range(budget.max_depth):
+        if left == 0:
+            return
+        yield min(budget.max_width, left)
+        left -= min(budget.max_width, left)
+
+
+REJECTS = Event(accepts=False)
+STORIES: Mapping[str, Sequence[Event]] = {
+    "50 steps that accept all, then 50 that reject all": [Event()] * 50
+    + [REJECTS] * 50,
+    "50 steps that reject all, then 50 that accept all": [REJECTS] * 50
+    + [Event()] * 50,
+    "steps that took no time": [Event(seconds=0.0), replace(REJECTS, seconds=0.0)] * 5
+    + [Event(), REJECTS] * 5,
+    "steps whose seconds are NaN": [Event(seconds=float("nan"))] * 3
+    + [Event(), REJECTS] * 5,
+    "steps that took very long": [Event(seconds=1e9), Event(), REJECTS] * 3,
+    "steps without a drafted node": [Event(drafts=False)] * 5 + [Event(), REJECTS] * 3,
+    "steps that the remaining length limited": [Event(limited=True), REJECTS] * 5,
+    "a step that the text's end cut": [Event(), REJECTS, Event(cut=True)],
+}
+
+
+def check_controller(controller: AbstractController[Any]) -> None:
+    """Refuse a controller that breaks its contract.
+
+    It is told of steps: all accepted and all rejected, cut ones and empty ones, some
+    that took no time, or NaN seconds. Every budget must lie within ``largest``; the
+    same steps must give the same budgets, and an old state the old budget, because what
+    it remembers is in the state that it returns. Then texts are decoded with it: they
+    must be those of plain greedy decoding.
+
+    Raises:
+        ConformanceError: Tells what is wrong, and after which steps.
+    """
+    if not isinstance(controller, AbstractController):
+        raise ConformanceError(
+            "check_controller wants an AbstractController, got a "
+            f"{type(controller).__name__}; derive from "
+            "treespec.controllers.AbstractController"
+        )
+    with leaves_alone(f"controller {type(controller).__name__}", controller):
+        for story, events in STORIES.items():
+            _check_story(controller, story, events)
+        _check_texts(controller)
+
+
+@dataclass(frozen=True, slots=True)
+class _Telling:
+    """One pass through a story.
+
+    Attributes:
+        states: States before each step, and after the last one.
+        budgets: The budget that each state gave.
+        records: What was observed.
+    """
+
+    states: list[Any]
+    budgets: list[Budget]
+    records: list[StepRecord]
+
+
+def _check_story(
+    controller: AbstractController[Any], story: str, events: Sequence[Event]
+) -> None:
+    first, second = (_tell(controller, story, events) for _ in range(2))
+    if first.budgets != second.budgets:
+        step = _first_difference(first.budgets, second.budgets)
+        raise _failure(
+            controller,
+            f"told of the same steps again, it gave {second.budgets[step]} where it "
+            f"had given {first.budgets[step]}; what it remembers must be in its state",
+            f"{story}, before step {step}",
+        )
+    for step, (state, budget) in enumerate(
+        zip(first.states, first.budgets, strict=True)
+    ):
+        again = _budget(controller, state, story)
+        if again != budget:
+            raise _failure(
+                controller,
+                f"the state before step {step} gave {budget} at first, and {again} "
+                "after later steps; observe must return a new state and leave the old "
+                "one as it was",
+                story,
+            )
+    for step, record in enumerate(first.records):
+        with reported(controller, "observe"):
+            state = controller.observe(first.states[step], record)
+        if _budget(controller, state, story) != first.budgets[step + 1]:
+            raise _failure(
+                controller,
+                "an old state that observes its step again gives another budget than "
+                "the first time; what it remembers must be in its state",
+                f"{story}, step {step}",
+            )
+
+
+def _tell(
+    controller: AbstractController[Any], story: str, events: Sequence[Event]
+) -> _Telling:
+    with reported(controller, "init"):
+        states = [controller.init()]
+    budgets = [_budget(controller, states[0], story)]
+    records = []
+    for step, event in enumerate(events):
+        where = f"{story}, after step {step}"
+        records.append(event.record(step, budgets[-1]))
+        with reported(controller, f"observe ({where})"):
+            states.append(controller.observe(states[-1], records[-1]))
+        budgets.append(_budget(controller, states[-1], where))
+    return _Telling(states, budgets, records)
+
+
+def _budget(controller: AbstractController[Any], state: Any, where: str) -> Budget:
+    """Return the budget that a state gives, once it is within the largest."""
+    with reported(controller, f"budget ({where})"):
+        budget, largest = controller.budget(state), controller.largest
+    for name, value in (("budget", budget), ("largest", largest)):
+        if not isinstance(value, Budget):
+            raise _failure(controller, f"{name} must be a Budget, got {value!r}", where)
+    for key in ("max_depth", "max_width", "max_nodes"):
+        given, most = getattr(budget, key), getattr(largest, key)
+        if given > most:
+            raise _failure(
+                controller,
+                f"its budget has {key}={given}, but its largest has {most}; caches are "
+                "sized by largest, so no budget may exceed it",
+                where,
+            )
+    return budget
+
+
+def _check_texts(controller: AbstractController[Any]) -> None:
+    """Refuse a controller with which a decoder writes another text than without it."""
+    model = random_model(6, seed=1)
+    for drafter in (DraftModel(table_model(model, 6)), PromptLookup()):
+        decoder = SpeculativeDecoder(
+            table_model(model, 6),
+            drafter,
+            TopKTree(2),
+            Greedy(),
+            TreeAttention(),
+            controller,
+        )
+        prompts = [[1, 2, 1, 2, 1], [3]]
+        plain = decoder.autoregressive().generate(prompts, max_new_tokens=30)
+        with reported(controller, f"decoding with {type(drafter).__name__}"):
+            results = decoder.generate(prompts, max_new_tokens=30)
+        for result, expected in zip(results, plain, strict=True):
+            if result.tokens != expected.tokens:
+                raise _failure(
+                    controller,
+                    "the greedy text is not that of plain decoding",
+                    f"prompt {list(result.prompt_tokens)}\n"
+                    f"  plain {list(expected.tokens)}\n"
+                    f"  got   {list(result.tokens)}",
+                )
+
+
+def _first_difference(one: Sequence[Budget], other: Sequence[Budget]) -> int:
+    pairs = zip(one, other, strict=True)
+    return next(step for step, (a, b) in enumerate(pairs) if a != b)
+
+
+def _failure(
+    controller: AbstractController[Any], says: str, case: str
+) -> ConformanceError:
+    name = type(controller).__name__
+    return ConformanceError(f"controller {name}: {says}\n  {case}")

@@ -1,0 +1,283 @@
+"""Requests as a decoder would play them to a drafter: recorded once, replayed at will.
+
+An episode is made with one request in one session: its trees grow from the drafter's
+own candidates. Replayed beside others, or in a session that has seen others, it must
+get the same answers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from treespec.draft import AbstractDraft
+from treespec.drafters import (
+    AbstractDrafter,
+    AbstractDraftSession,
+    DraftSetting,
+    Frontier,
+)
+from treespec.models.base import AbstractLanguageModel
+from treespec.models.session import ModelSession
+from treespec.testing.answers import Answer, Question, checked_answer
+from treespec.testing.failure import ConformanceError
+from treespec.tree import Layer, TokenTree, root_tree
+from treespec.types import ProposalKind
+from treespec.verifiers import Candidate, TreeAttention
+
+NUM_SLOTS = 64
+"""Enough for every text and tree here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The tree of one step, and how much of it is accepted.
+
+    Attributes:
+        widths: Most children of each expanded node, at depth 1, 2, ...
+        accepted: Share of the deepest path that is accepted.
+    """
+
+    widths: tuple[int, ...]
+    accepted: float
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """The drafter is asked about nodes.
+
+    Attributes:
+        text: The committed text.
+        frontier: The nodes; a replay may use another key.
+        answer: What the drafter said when the episode was made.
+    """
+
+    text: tuple[int, ...]
+    frontier: Frontier
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Commitment:
+    """The drafter is told what a step committed; fields as in ``commit``."""
+
+    node_ids: tuple[int, ...]
+    tokens: tuple[int, ...]
+    hidden: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """A whole request."""
+
+    prompt: tuple[int, ...]
+    events: tuple[Expansion | Commitment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A drafter and the target that it drafts for."""
+
+    drafter: AbstractDrafter
+    target: AbstractLanguageModel
+
+    def start(self) -> AbstractDraftSession:
+        """Return a session for two requests at once."""
+        setting = DraftSetting(
+            vocab_size=self.target.vocab_size,
+            device=self.target.device,
+            eos_ids=frozenset({self.target.vocab_size - 1}),
+            num_slots=2 * NUM_SLOTS,
+        )
+        with reported(self.drafter, "start"):
+            session = self.drafter.start(setting)
+        if not isinstance(session, AbstractDraftSession):
+            raise ConformanceError(
+                f"drafter {type(self.drafter).__name__}: start must return an "
+                f"AbstractDraftSession, got a {type(session).__name__}"
+            )
+        return session
+
+    def ask(
+        self,
+        session: AbstractDraftSession,
+        asked: Sequence[tuple[tuple[int, ...], Frontier]],
+    ) -> list[tuple[AbstractDraft, Answer]]:
+        """Return the checked answers for pairs of a committed text and a frontier."""
+        frontiers = [frontier for _, frontier in asked]
+        trees = [frontier.tree.host() for frontier in frontiers]
+        with reported(self.drafter, "expand"):
+            drafts = session.expand(frontiers)
+        if len(drafts) != len(frontiers):
+            raise ConformanceError(
+                f"drafter {type(self.drafter).__name__}: expand was asked about "
+                f"{len(frontiers)} requests and answered {len(drafts)}; return one "
+                "draft per frontier, in their order"
+            )
+        answers = []
+        for draft, (text, frontier), tree in zip(drafts, asked, trees, strict=True):
+            question = self.question(text, frontier)
+            if frontier.tree.host() != tree:
+                raise question.failure("expand changed the tree that it was shown")
+            answer = checked_answer(draft, question)
+            answers.append((draft, answer))
+        return answers
+
+    def question(self, text: tuple[int, ...], frontier: Frontier) -> Question:
+        """Return a frontier with what bounds the answer."""
+        return Question(
+            drafter=type(self.drafter).__name__,
+            num_sources=len(self.drafter.source_names),
+            vocab_size=self.target.vocab_size,
+            text=text,
+            frontier=frontier,
+        )
+
+
+@contextmanager
+def reported(part: object, method: str) -> Iterator[None]:
+    """Turn what a part raises into the kit's error, which names the method."""
+    try:
+        yield
+    except ConformanceError:
+        raise
+    except Exception as error:
+        raise ConformanceError(
+            f"{type(part).__name__}: {method} raised {type(error).__name__}: {error}"
+        ) from error
+
+
+def rehearse(stage: Stage, prompt: Sequence[int], rounds: Sequence[Round]) -> Episode:
+    """Return the episode of a request that is alone in a fresh session.
+
+    As in a decoder, the first token is committed before anything is drafted.
+    """
+    session, target = stage.start(), ModelSession(stage.target, NUM_SLOTS)
+    sequence = target.admit(prompt, NUM_SLOTS)
+    assert sequence is not None
+    with reported(stage.drafter, "admit"):
+        session.admit(0, tuple(prompt), NUM_SLOTS)
+    events: list[Expansion | Commitment] = []
+    for step in (Round((), 0.0), *rounds):
+        text = tuple(sequence.tokens)
+        expansions, tree = _grow(stage, session, text, step.widths)
+        host = tree.host()
+        path = host.path(tree.size - 1)
+        node_ids = tuple(path[: round(step.accepted * len(path))])
+        accepted = tuple(host.tokens[node] for node in node_ids)
+        tokens = (*accepted, _next_token((*text, *accepted), stage.target.vocab_size))
+        (output,) = TreeAttention().verify(
+            target, [Candidate(sequence, tree)], stage.drafter.hidden_layers
+        )
+        hidden = None if output.hidden is None else output.hidden[[0, *node_ids]]
+        commitment = Commitment(node_ids, tokens, hidden)
+        target.commit(sequence, node_ids, tokens)
+        with reported(stage.drafter, "commit"):
+            session.commit(0, node_ids, tokens, hidden)
+        events += [*expansions, commitment]
+    with reported(stage.drafter, "release"):
+        session.release(0)
+    return Episode(tuple(prompt), tuple(events))
+
+
+def _grow(
+    stage: Stage,
+    session: AbstractDraftSession,
+    text: tuple[int, ...],
+    widths: Sequence[int],
+) -> tuple[list[Expansion], TokenTree]:
+    """Return what was asked, and the tree that grew from the answers."""
+    device = stage.target.device
+    tree = root_tree(text[-1], ProposalKind.DETERMINISTIC, device)
+    nodes = torch.zeros(1, dtype=torch.int64, device=device)
+    expansions = []
+    for depth, width in enumerate(widths):
+        frontier = Frontier(0, tree, nodes, depth)
+        ((draft, answer),) = stage.ask(session, [(text, frontier)])
+        expansions.append(Expansion(text, frontier, answer))
+        best = draft.top(width)
+        if best.size == 0:
+            break
+        first = tree.size
+        tree = tree.extend(
+            Layer(nodes[best.rows], best.tokens, best.logprobs, best.sources), nodes
+        )
+        # Every other node only: a policy need not expand all that it has picked.
+        step = 1 if best.size <= 2 else 2
+        nodes = torch.arange(first, tree.size, step, device=device)
+    return expansions, tree
+
+
+def _next_token(text: Sequence[int], vocab_size: int) -> int:
+    """Return a token that depends on the text and leaves some repetition in it."""
+    return (3 * text[-1] + len(text) // 4 + 1) % vocab_size
+
+
+@dataclass(slots=True)
+class Role:
+    """An episode that is being replayed.
+
+    Attributes:
+        session: Where; several roles may share one.
+        key: The request's key.
+        episode: What is played.
+        waiting: Events that are still to come.
+    """
+
+    session: AbstractDraftSession
+    key: int
+    episode: Episode
+    waiting: deque[Expansion | Commitment] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin at the beginning."""
+        self.waiting = deque(self.episode.events)
+
+
+def replay(stage: Stage, roles: Sequence[Role]) -> Iterator[tuple[Expansion, Answer]]:
+    """Play episodes in turns; yield each expansion with what the drafter says now.
+
+    Requests of one session whose turn it is to expand share a call, the last one first.
+    A request is released when its episode is over.
+    """
+    for role in roles:
+        with reported(stage.drafter, "admit"):
+            role.session.admit(role.key, role.episode.prompt, NUM_SLOTS)
+    while active := [role for role in reversed(roles) if role.waiting]:
+        events = [(role, role.waiting.popleft()) for role in active]
+        yield from _expand(stage, events)
+        for role, event in events:
+            if isinstance(event, Commitment):
+                with reported(stage.drafter, "commit"):
+                    role.session.commit(
+                        role.key, event.node_ids, event.tokens, event.hidden
+                    )
+            if not role.waiting:
+                with reported(stage.drafter, "release"):
+                    role.session.release(role.key)
+
+
+def _expand(
+    stage: Stage, events: Sequence[tuple[Role, Expansion | Commitment]]
+) -> Iterator[tuple[Expansion, Answer]]:
+    """Ask about the expansions among the events, in one call per session."""
+    for session in {id(role.session): role.session for role, _ in events}.values():
+        expansions = [
+            (role, event)
+            for role, event in events
+            if isinstance(event, Expansion) and role.session is session
+        ]
+        if not expansions:
+            continue
+        asked = [
+            (event.text, replace(event.frontier, request=role.key))
+            for role, event in expansions
+        ]
+        answers = stage.ask(session, asked)
+        for (_, event), (_, answer) in zip(expansions, answers, strict=True):
+            yield event, answer
