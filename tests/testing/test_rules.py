@@ -13,15 +13,16 @@ from tests.testing.faulty_rules import (
     ForAny,
     IgnoresNaN,
     KeepsUniforms,
+    LooksUpTheWrongRow,
     NeedsDraftProbs,
     Refuses,
     ReturnsATensor,
     SkipsTheFirstNode,
-    UnequalWidths,
     UsesGlobalRandomness,
     UsesPythonsRandomness,
     WritesToDraftProbs,
     WritesToLogits,
+    WrongBelowSecondSiblings,
 )
 from treespec import acceptance
 from treespec.acceptance import (
@@ -106,6 +107,10 @@ BIASED = {
         FaultyRejection(WITHOUT, zeroes_first=True),
         "the residual was computed after q was zeroed",
     ),
+    "final token from p": (
+        FaultyRejection(WITHOUT, zeroes=True, recovers_from_target=True),
+        "the recovered token was drawn from the target's law",
+    ),
     "sorted": (
         FaultyRejection(WITHOUT, zeroes=True, sorts=True),
         "siblings were tested in the order of q",
@@ -115,7 +120,7 @@ BIASED = {
 
 @pytest.mark.parametrize("name", BIASED)
 def test_a_biased_rule_is_caught_and_its_mistake_named(name: str) -> None:
-    """The values are those of the literature's toy, so hints are sure."""
+    """Public case 14, too: faults are known by their law on the literature's toy."""
     rule, mistake = BIASED[name]
     with pytest.raises(ConformanceError) as caught:
         check_acceptance_rule(rule)
@@ -147,7 +152,8 @@ def test_a_rule_that_scores_top_k_children_as_sampled_is_caught() -> None:
 
 
 BROKEN = [
-    (UnequalWidths(), "is not lossless"),
+    (WrongBelowSecondSiblings(), "is not lossless"),
+    (LooksUpTheWrongRow(ChainSpeculative()), "is not lossless"),
     (KeepsUniforms(), "another question|same draws|changes its own object"),
     (UsesGlobalRandomness(), "global generator of torch"),
     (UsesPythonsRandomness(), "global generator of random"),
