@@ -81,10 +81,8 @@ def test_a_report_says_whether_siblings_may_end_early() -> None:
 # Rules with one mistake
 
 
-@pytest.mark.parametrize(
-    "rule", [FaultyRejection(WITH), FaultyRejection(WITHOUT, zeroes=True)]
-)
-def test_the_faulty_rejection_without_a_fault_passes(rule: FaultyRejection) -> None:
+def test_the_faulty_rejection_without_a_fault_passes() -> None:
+    rule = FaultyRejection(WITHOUT, zeroes=True)
     assert check_acceptance_rule(rule).largest_deviation < 1e-12
 
 
@@ -162,7 +160,7 @@ BROKEN = [
     (AlwaysBonus(), "next_kind must be recovered"),
     (SkipsTheFirstNode(), "lead from the root down"),
     (ReturnsATensor(), "next_token must be an integer"),
-    (IgnoresNaN(), "must raise NumericalError"),
+    (IgnoresNaN(ChainSpeculative()), "must raise NumericalError"),
     (NeedsDraftProbs(), "NeedsDraftProbs raised TypeError"),
     (DrawsTwice(), "says draws_like_autoregressive"),
     (Refuses(ChainSpeculative()), r"Refuses\.check must refuse"),

@@ -161,7 +161,7 @@ SHAPES: tuple[tuple[tuple[int, ...], int, Limit], ...] = (
     ((1, 2), 3, no_limit),
     ((2, 2), 2, no_limit),
     ((2, 2), 3, cut_branch),
-    ((2, 2), 3, by_tokens),
+    ((2, 2), 2, by_tokens),
     ((2, 2, 1), 2, cut_branch),
     ((3,), 3, no_limit),
     ((3, 1), 2, no_limit),

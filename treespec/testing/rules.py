@@ -49,11 +49,11 @@ def check_acceptance_rule(rule: AbstractAcceptanceRule) -> RuleReport:
     check_facts(rule)
     checked = CheckedRule(rule)
     check_purity(checked)
-    check_numbers(checked)
     check_draws(checked)
     cases = rule_cases(rule)
     judge = check_law if rule.lossless else measure
     deviations = [judge(checked, case) for case in cases]
+    check_numbers(checked)
     return RuleReport(
         rule=rule.name,
         lossless=rule.lossless,
