@@ -26,7 +26,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 from torch import Tensor
-from treespec.acceptance.optimum import optimal_acceptance
 
 from treespec.acceptance import (
     AbstractAcceptanceRule,
@@ -42,6 +41,7 @@ from treespec.acceptance import (
     TypicalAcceptance,
 )
 from treespec.acceptance.base import ANY_PROPOSAL, draft_law
+from treespec.acceptance.optimum import optimal_acceptance
 from treespec.controllers import Constant
 from treespec.datasets.base import Prompt
 from treespec.datasets.jsonl import JsonlDataset

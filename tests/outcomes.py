@@ -93,6 +93,6 @@ def make_outcome(
 def make_traces():
     """Return two nodes of one tree."""
     return (
-        NodeTrace(0, 1, 0, 1, 0, 11, "draft", 0.1 + 0.2, 0.75, "accepted"),
-        NodeTrace(0, 2, 0, 1, 1, 12, "draft", 0.25, 1e-12, "rejected"),
+        NodeTrace(0, 1, 0, 1, 0, 11, "draft", 0.1 + 0.2, 0.75, "accepted", 0.8),
+        NodeTrace(0, 2, 0, 1, 1, 12, "draft", 0.25, 1e-12, "rejected", 0.8),
     )

@@ -52,6 +52,7 @@ def test_the_default_parts_leave_a_complete_run_folder_and_a_table(command, read
         "status.json", "DONE", "wandb",
     }  # fmt: skip
     assert run.summary["lossless"] == {
+        "rule_is_lossless": True,
         "checked": 3, "identical": 3, "ties": 0, "violations": 0,
     }  # fmt: skip
     assert run.summary["peak_memory_bytes"] is None
@@ -85,6 +86,69 @@ def test_traced_nodes_are_written_when_asked_for(command, read_runs):
     command("trace=nodes")
     (run,) = read_runs()
     assert any(outcome.speculative.traces for outcome in run.outcomes)
+
+
+def test_traced_nodes_tell_how_much_acceptance_the_rule_leaves(
+    command, read_runs, tiny_files
+):
+    ended = command(
+        "trace=nodes",
+        "drafter=draft_model",
+        f"pair.draft.path={tiny_files.draft}",
+        "policy=sampled_tree",
+        "policy.num_children=2",
+        "controller.max_width=4",
+        "controller.max_nodes=8",
+        "acceptance=rejection_without_replacement",
+        "sampling=temperature",
+    )
+    assert (ended.code, ended.errors) == (0, [])
+    (run,) = read_runs()
+    summary = run.summary
+    assert 0 < summary["node_acceptance"] <= 1
+    assert 0 < summary["optimal_node_acceptance"] < 1
+    assert summary["node_acceptance_gap"] == pytest.approx(
+        summary["optimal_node_acceptance"] - summary["node_acceptance"]
+    )
+    assert "is the most that any rule could expect there" in ended.out
+    nodes = [node for o in run.outcomes for node in o.speculative.traces]
+    for node in nodes:
+        optimum = node.optimal_acceptance
+        assert (optimum is None) == (node.verdict == "unreached") or node.depth > 1
+
+
+def test_without_traced_nodes_nothing_is_said_of_the_optimum(command, read_runs):
+    ended = command()
+    (run,) = read_runs()
+    assert run.summary["node_acceptance"] is None
+    assert run.summary["optimal_node_acceptance"] is None
+    assert run.summary["node_acceptance_gap"] is None
+    assert "that any rule" not in ended.out
+
+
+def test_a_lossy_rule_is_reported_as_such_beside_its_quality(
+    command, read_runs, tiny_files
+):
+    """Its texts need not be the target's: a speed-up alone would say nothing."""
+    ended = command(
+        "acceptance=typical_acceptance",
+        "sampling=temperature",
+        "drafter=draft_model",
+        f"pair.draft.path={tiny_files.draft}",
+    )
+    assert (ended.code, ended.errors) == (0, [])
+    (run,) = read_runs()
+    assert run.summary["lossless"] == {
+        "rule_is_lossless": False,
+        "checked": 0, "identical": 0, "ties": 0, "violations": 0,
+    }  # fmt: skip
+    assert {outcome.lossless for outcome in run.outcomes} == {"lossy"}
+    qualities = [outcome.quality for outcome in run.outcomes]
+    means = [quality.mean_token_logprob for quality in qualities]
+    assert min(means) < run.summary["mean_token_logprob"] < max(means)
+    assert run.summary["baseline_mean_token_logprob"] < 0
+    assert "Lossless        no, by design" in ended.out
+    assert "mean log-probability of a new token under the target" in ended.out
 
 
 def test_a_draft_model_drafts(command, read_runs, tiny_files):

@@ -1,6 +1,7 @@
 """The loop: what goes in, what comes out, what is written down."""
 
 import math
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +39,7 @@ from treespec.policies import (
 )
 from treespec.sampling import Sampling
 from treespec.tree import Layer
-from treespec.types import ProposalKind
+from treespec.types import NodeTrace, ProposalKind
 from treespec.verifiers import AbstractVerifier, Sequential, TreeAttention
 
 VOCAB_SIZE = 13
@@ -412,6 +413,23 @@ def test_traces_tell_what_became_of_every_node() -> None:
     assert not any(r.traces for r in noisy_decoder(trace=False).generate(prompts))
 
 
+def test_no_clock_sees_the_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The optimum of a large vocabulary takes longer than the step it is traced of."""
+
+    def slow(*arguments: object) -> list[NodeTrace]:
+        time.sleep(0.2)
+        return []
+
+    monkeypatch.setattr("treespec.decoder.trace_nodes", slow)
+    started_s = time.perf_counter()
+    traced = replace(noisy_decoder(), eos_ids=frozenset())
+    result = traced.generate([[1, 5, 6]], max_new_tokens=12)[0]
+    wall_s = time.perf_counter() - started_s
+    assert len(result.steps) > 1
+    traced_s = 0.2 * len(result.steps)
+    assert result.prefill_s + result.decode_s < wall_s - 0.9 * traced_s
+
+
 def test_what_an_end_cuts_off_is_traced_as_cut() -> None:
     said = continuation(SAID, [1], 4)
     base = scripted_decoder(
@@ -423,6 +441,8 @@ def test_what_an_end_cuts_off_is_traced_as_cut() -> None:
     result = base.generate([[1]])[0]
     assert list(result.tokens) == said[:3]
     assert [n.verdict for n in result.traces] == ["accepted", "accepted", "cut", "cut"]
+    # The end was the second node's, so its children were never compared.
+    assert [n.optimal_acceptance for n in result.traces] == [1.0, 1.0, None, None]
     assert result.steps[0].num_accepted == result.steps[0].num_committed == 2
 
 
@@ -432,17 +452,20 @@ def test_a_trace_holds_the_laws_of_both_models() -> None:
     traced = decoder(
         target=TableModel(lambda text: target_law.log().tolist(), 3),
         drafter=DraftModel(TableModel(lambda text: draft_law.log().tolist(), 3)),
-        policy=TopKTree(3),
+        policy=TopKTree(2),
         acceptance=SampleAndMatch(),
-        controller=Constant(1, 3, 3),
+        controller=Constant(1, 2, 2),
         trace=True,
     )
     result = traced.generate([[1]], Sampling(temperature=1.0), 6)[0]
+    assert result.traces
     for node in result.traces:
         assert node.draft_prob == pytest.approx(float(draft_law[node.token]))
         assert node.target_prob == pytest.approx(float(target_law[node.token]))
         assert node.rank == node.token
         assert node.source == "draft_model"
+        # These two tokens were certain to be drafted.
+        assert node.optimal_acceptance == pytest.approx(0.1 + 0.2)
 
 
 def test_seconds_are_shared_by_the_requests_of_a_step() -> None:

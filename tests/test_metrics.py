@@ -15,7 +15,8 @@ from tests.outcomes import (
     make_steps,
 )
 from treespec import metrics
-from treespec.metrics import summarize
+from treespec.metrics import Quality, summarize
+from treespec.types import NodeTrace
 
 CHAIN_STEPS = make_steps((4, 0, 2, 1), (1, 1, 1, 1))
 TREE_STEPS = make_steps((2, 0, 1), (2, 4))
@@ -190,11 +191,65 @@ def test_lossless_counts_tell_ties_from_violations_and_from_what_was_not_checked
     verdicts = ["identical", "identical", "tie", "violation", "unchecked"]
     outcomes = [make_outcome(str(i), lossless=v) for i, v in enumerate(verdicts)]
     assert metrics.lossless_counts(outcomes) == {
+        "rule_is_lossless": True,
         "checked": 4,
         "identical": 2,
         "ties": 1,
         "violations": 1,
     }
+
+
+def test_a_lossy_rule_is_neither_checked_nor_called_lossless():
+    counts = metrics.lossless_counts([make_outcome(lossless="lossy")])
+    assert counts["rule_is_lossless"] is False
+    assert counts["checked"] == 0
+
+
+def test_log_probabilities_are_means_over_tokens_not_over_texts():
+    long = replace(
+        make_outcome("a", accepted=(2, 2, 1), lossless="lossy"),  # 9 tokens
+        quality=Quality(-1.0, -4.0),
+    )
+    short = replace(
+        make_outcome("b", accepted=(1,), num_baseline_tokens=1, lossless="lossy"),
+        quality=Quality(-2.0, -1.0),  # 3 tokens, 1 in the baseline
+    )
+    empty = replace(make_outcome("c", lossless="lossy"), quality=Quality(None, None))
+    assert metrics.token_logprobs([long, short, empty]) == {
+        "mean_token_logprob": pytest.approx(-(9 * 1.0 + 3 * 2.0) / 12),
+        "baseline_mean_token_logprob": pytest.approx(-(9 * 4.0 + 1 * 1.0) / 10),
+    }
+    summary = summarize([make_outcome()], wall_s=1.0)
+    assert summary["mean_token_logprob"] is None
+    assert summary["baseline_mean_token_logprob"] is None
+
+
+def node(step, number, parent, verdict, optimum):
+    return NodeTrace(step, number, parent, 1, 0, 7, "draft", 0.5, 0.5, verdict, optimum)
+
+
+def test_the_bound_gap_is_a_mean_over_evaluated_nodes():
+    """Siblings share one optimum; nodes that were not compared count nowhere."""
+    first = make_result(
+        make_steps((1, 0), (2, 2)),
+        traces=(
+            node(0, 1, 0, "accepted", 0.9),
+            node(0, 2, 0, "rejected", 0.9),
+            node(0, 3, 1, "rejected", 0.5),
+            node(0, 4, 2, "unreached", None),
+            node(1, 1, 0, "rejected", 0.7),
+            node(1, 2, 0, "rejected", 0.7),
+        ),
+    )
+    second = make_result(  # another prompt, whose ids are the same
+        make_steps((1,), (1, 1)),
+        traces=(node(0, 1, 0, "accepted", 0.7), node(0, 2, 1, "cut", None)),
+    )
+    found = metrics.node_acceptance([first, second])
+    assert found["node_acceptance"] == 2 / 4
+    assert found["optimal_node_acceptance"] == pytest.approx((0.9 + 0.5 + 0.7 * 2) / 4)
+    assert found["node_acceptance_gap"] == pytest.approx(0.2)
+    assert set(metrics.node_acceptance([make_result(())]).values()) == {None}
 
 
 def test_summary_has_every_promised_name_over_all_and_per_category():
@@ -222,7 +277,13 @@ def test_summary_has_every_promised_name_over_all_and_per_category():
         "baseline_latency_ms": {"p50", "p90", "p99", "mean"},
         "inter_token_ms": {"p50", "p99"},
         "ttft_ms": None,
-        "lossless": {"checked", "identical", "ties", "violations"},
+        "lossless": {
+            "rule_is_lossless",
+            "checked",
+            "identical",
+            "ties",
+            "violations",
+        },
         "num_prompts": None,
         "num_tokens": None,
     }

@@ -16,13 +16,27 @@ from scipy import stats
 
 from tests.oracles import adapted, reference
 from tests.tiny import perturbed
-from treespec.acceptance import AbstractAcceptanceRule, ChainSpeculative, SampleAndMatch
+from treespec.acceptance import (
+    AbstractAcceptanceRule,
+    ChainSpeculative,
+    GreedyDraftTransport,
+    RejectionWithoutReplacement,
+    RejectionWithReplacement,
+    SampleAndMatch,
+    SpecHub,
+)
 from treespec.controllers import Constant
 from treespec.decoder import Run, SpeculativeDecoder
 from treespec.drafters import DraftModel, PromptLookup
 from treespec.models.huggingface import HuggingFaceModel
 from treespec.models.table import TableModel
-from treespec.policies import AbstractDraftPolicy, Chain, SampledChain, TopKTree
+from treespec.policies import (
+    AbstractDraftPolicy,
+    Chain,
+    SampledChain,
+    SampledTree,
+    TopKTree,
+)
 from treespec.sampling import AbstractChance, Sampling
 from treespec.testing.enumeration import outcomes
 from treespec.testing.laws import Law, Setting, autoregressive_law, distance
@@ -164,6 +178,45 @@ def test_a_fifth_of_the_rounds_end_with_a_recovered_token() -> None:
             assert found["recovered"] >= 0.2 * found["rounds"]
 
 
+OPTIMAL = [
+    Parts(SampledChain(), ChainSpeculative()),
+    Parts(SampledTree(2, ProposalKind.ARGMAX_PAIR), SpecHub()),
+    Parts(SampledTree(3, ProposalKind.GREEDY_PLUS_RANDOM), GreedyDraftTransport()),
+    Parts(TopKTree(2), SampleAndMatch()),
+]
+OTHERS = [
+    Parts(SampledTree(2, ProposalKind.WITH_REPLACEMENT), RejectionWithReplacement()),
+    Parts(
+        SampledTree(2, ProposalKind.WITHOUT_REPLACEMENT), RejectionWithoutReplacement()
+    ),
+    Parts(SampledTree(2, ProposalKind.WITHOUT_REPLACEMENT), SampleAndMatch()),
+]
+
+
+@pytest.mark.parametrize("parts", [*OPTIMAL, *OTHERS], ids=lambda p: p.rule.name)
+def test_what_is_traced_as_the_optimum_is_reached_by_the_optimal_rules(
+    parts: Parts,
+) -> None:
+    """The mean over all outcomes of a step: node by node, given how it was reached."""
+    best: dict[tuple[int, ...], float] = {}
+    realised: defaultdict[tuple[int, ...], float] = defaultdict(float)
+    arrived: defaultdict[tuple[int, ...], float] = defaultdict(float)
+    traced = replace(decoder(parts, TARGET, DRAFT), controller=Constant(1, 3, 3))
+    for weight, result in outcomes(play(traced, [0, 2, 1], 3, PLAIN)):
+        first = (result.tokens[0],)
+        root = [node for node in result.traces if node.step == 0 and node.parent == 0]
+        (optimum,) = {node.optimal_acceptance for node in root}
+        assert optimum is not None
+        assert best.setdefault(first, optimum) == pytest.approx(optimum, abs=EXACT)
+        arrived[first] += weight
+        realised[first] += weight * any(node.verdict != "rejected" for node in root)
+    for first, optimum in best.items():
+        rate = realised[first] / arrived[first]
+        assert rate <= optimum + EXACT
+        if parts in OPTIMAL:
+            assert rate == pytest.approx(optimum, abs=EXACT)
+
+
 def test_drafted_tokens_are_accepted_as_often_as_the_laws_overlap() -> None:
     """Public case 21: without the draft's law it is lossless, and accepts far less."""
     target, draft = (
@@ -295,12 +348,13 @@ def test_a_seed_says_what_a_text_becomes() -> None:
 
 
 def test_global_randomness_is_neither_used_nor_moved() -> None:
+    sampler = tiny_sampler()  # a new module's first weights are drawn globally
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    first = tiny_sampler().generate([[1, 5]], PLAIN, 12)[0].tokens
+    first = sampler.generate([[1, 5]], PLAIN, 12)[0].tokens
     assert torch.equal(before, torch.get_rng_state())
     torch.manual_seed(6)
-    assert tiny_sampler().generate([[1, 5]], PLAIN, 12)[0].tokens == first
+    assert sampler.generate([[1, 5]], PLAIN, 12)[0].tokens == first
 
 
 def test_a_tree_that_draws_nothing_yields_the_autoregressive_text() -> None:

@@ -45,7 +45,7 @@ class Finding:
     """What the comparison of two texts came to.
 
     Attributes:
-        verdict: ``identical``, ``tie``, ``violation`` or ``unchecked``.
+        verdict: As in ``PromptOutcome.lossless``.
         divergence: Where the texts part, or where the violation is.
     """
 

@@ -253,6 +253,8 @@ class Run:
         )
         self._record(outcomes, phases)
         self.clock_s += watch.total()
+        if self.decoder.trace:
+            self._trace(outcomes)
         return [
             Committed(o.request.key, o.committed, o.request.finish_reason)
             for o in outcomes
@@ -378,7 +380,7 @@ class Run:
             budget=draft.budget,
             budget_by=draft.budget_by,
             tree=host,
-            draft_logprobs=draft.tree.draft_logprobs,
+            drafted=draft.tree,
             logits=logits,
             acceptance=acceptance,
             committed=tuple(tokens),
@@ -393,13 +395,19 @@ class Run:
             if not outcome.is_step:
                 continue
             request = outcome.request
-            if decoder.trace:
-                request.traces.extend(trace_nodes(outcome, self.sampling, names))
             record = record_step(outcome, share, names)
             request.records.append(record)
             request.controller_state = controller.observe(
                 request.controller_state, record
             )
+
+    def _trace(self, outcomes: Sequence[StepOutcome]) -> None:
+        """Append every node of the recorded step; no request's clock sees it."""
+        names = self.decoder.drafter.source_names
+        for outcome in outcomes:
+            if outcome.is_step:
+                nodes = trace_nodes(outcome, self.sampling, names)
+                outcome.request.traces.extend(nodes)
 
     def _num_slots(self, request: Request) -> int:
         """Return the most slots that a request can need: its text and one tree."""

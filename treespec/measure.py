@@ -16,8 +16,9 @@ from treespec.acceptance import Greedy, SampleAndMatch
 from treespec.audit import Finding, audit, texts_must_agree
 from treespec.decoder import SpeculativeDecoder
 from treespec.errors import NumericalError
-from treespec.metrics import PromptOutcome, Summary, summarize
+from treespec.metrics import PromptOutcome, Quality, Summary, summarize
 from treespec.models.session import Feed, ModelSession
+from treespec.quality import mean_token_logprob
 from treespec.sampling import Sampling
 from treespec.stopwatch import Stopwatch
 from treespec.tree import Layer, TokenTree, root_tree
@@ -100,6 +101,7 @@ def measure(
         pairs = zip(batch, timed[False].results, timed[True].results, strict=True)
         for task, plain, speculative in pairs:
             finding = _judge(decoder, measurement.sampling, plain, speculative)
+            lossy = not decoder.acceptance.lossless
             outcome = PromptOutcome(
                 id=task.id,
                 category=task.category,
@@ -107,6 +109,7 @@ def measure(
                 baseline=plain,
                 lossless=finding.verdict,
                 divergence=finding.divergence,
+                quality=_quality(decoder, plain, speculative) if lossy else None,
             )
             outcomes.append(outcome)
             take(outcome)
@@ -164,9 +167,22 @@ def _judge(
     baseline: GenerationResult,
     speculative: GenerationResult,
 ) -> Finding:
+    if not decoder.acceptance.lossless:
+        return Finding("lossy")
     if not texts_must_agree(decoder.acceptance, decoder.policy, sampling):
         return Finding("unchecked")
     return audit(decoder.target, sampling, baseline, speculative)
+
+
+def _quality(
+    decoder: SpeculativeDecoder,
+    baseline: GenerationResult,
+    speculative: GenerationResult,
+) -> Quality:
+    return Quality(
+        mean_token_logprob=mean_token_logprob(decoder.target, speculative),
+        baseline_mean_token_logprob=mean_token_logprob(decoder.target, baseline),
+    )
 
 
 def _warm_up(

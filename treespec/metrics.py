@@ -28,7 +28,7 @@ from treespec.stats import (
 )
 from treespec.types import GenerationResult, StepRecord
 
-Verdict = Literal["identical", "tie", "violation", "unchecked"]
+Verdict = Literal["identical", "tie", "violation", "unchecked", "lossy"]
 Summary = dict[str, Any]
 
 BOOTSTRAP_SEED = 0
@@ -52,6 +52,23 @@ class Divergence:
 
 
 @dataclass(frozen=True, slots=True)
+class Quality:
+    """What the target thinks of the two texts of one prompt.
+
+    The target reads each text once; its law is that of temperature 1, without top-k,
+    top-p or processors, so that texts of all samplings compare. ``None`` for a text
+    without new tokens.
+
+    Attributes:
+        mean_token_logprob: Mean log-probability of a new token of the speculative text.
+        baseline_mean_token_logprob: The same for the baseline's text.
+    """
+
+    mean_token_logprob: float | None
+    baseline_mean_token_logprob: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class PromptOutcome:
     """One prompt, decoded with and without speculation in the same process.
 
@@ -61,9 +78,10 @@ class PromptOutcome:
         speculative: What tree speculation made of it.
         baseline: What autoregressive decoding made of it.
         lossless: ``identical`` texts; a ``tie`` of the target's two best tokens within
-            numerical noise; a ``violation``; or ``unchecked``, where texts need not
-            agree (sampling, lossy rules).
+            numerical noise; a ``violation``; ``unchecked``, where texts need not agree
+            (sampling); or ``lossy``, where the rule does not keep the target's law.
         divergence: Where the texts part; ``None`` if they do not or were not compared.
+        quality: What the target thinks of the texts; only where the rule is lossy.
     """
 
     id: str
@@ -72,6 +90,7 @@ class PromptOutcome:
     baseline: GenerationResult
     lossless: Verdict
     divergence: Divergence | None = None
+    quality: Quality | None = None
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -147,6 +166,7 @@ def _summarize_group(outcomes: Sequence[PromptOutcome]) -> Summary:
         "acceptance_rate": acceptance_rate(steps),
         "acceptance_rate_of_evaluated": acceptance_rate_of_evaluated(steps),
         **acceptance_by_depth(steps),
+        **node_acceptance(speculative),
         "accepted_rank_histogram": accepted_rank_histogram(steps),
         "mean_nodes": _mean([step.num_nodes for step in steps]),
         "mean_depth": _mean([step.depth for step in steps]),
@@ -158,6 +178,7 @@ def _summarize_group(outcomes: Sequence[PromptOutcome]) -> Summary:
         "inter_token_ms": inter_token_ms(speculative),
         "ttft_ms": ttft_ms(speculative),
         "lossless": lossless_counts(outcomes),
+        **token_logprobs(outcomes),
     }
 
 
@@ -322,6 +343,39 @@ def accepted_rank_histogram(steps: Sequence[StepRecord]) -> list[int]:
     return [counts[rank] for rank in range(max(counts, default=-1) + 1)]
 
 
+def node_acceptance(results: Sequence[GenerationResult]) -> Summary:
+    """Return how often a child was accepted, and how often one could have been.
+
+    A node is *evaluated* if it has children and the committed text arrived there; what
+    a stop or a length limit cut counts nowhere. ``None`` without traced nodes.
+
+    - ``node_acceptance``: evaluated nodes one of whose children was accepted, of all.
+    - ``optimal_node_acceptance``: mean over evaluated nodes of the best probability
+      that any rule could have there (``NodeTrace.optimal_acceptance``).
+    - ``node_acceptance_gap``: the second less the first; what the rule leaves on the
+      table. It scatters around the true gap, as accepting is a matter of chance. Rules
+      that look at whole paths (block, traversal) decide a node with the fate of others
+      in view, so below depth 1 they may exceed this optimum, and the gap be negative.
+    """
+    optima: list[float] = []
+    accepted: list[bool] = []
+    for result in results:
+        nodes = [node for node in result.traces if node.optimal_acceptance is not None]
+        families = {(node.step, node.parent): node.optimal_acceptance for node in nodes}
+        arrived = {
+            (node.step, node.parent) for node in nodes if node.verdict == "accepted"
+        }
+        optima += [optimum for optimum in families.values() if optimum is not None]
+        accepted += [family in arrived for family in families]
+    realised, optimal = _mean(accepted), _mean(optima)
+    gap = None if realised is None or optimal is None else optimal - realised
+    return {
+        "node_acceptance": realised,
+        "optimal_node_acceptance": optimal,
+        "node_acceptance_gap": gap,
+    }
+
+
 def skip_rate(steps: Sequence[StepRecord]) -> float | None:
     """Return the share of steps whose budget was zero: speculation was off."""
     return _ratio(sum(not _speculates(step) for step in steps), len(steps))
@@ -399,15 +453,46 @@ def ttft_ms(results: Sequence[GenerationResult]) -> float | None:
 # Losslessness
 
 
-def lossless_counts(outcomes: Sequence[PromptOutcome]) -> dict[str, int]:
-    """Return how many texts were checked against the baseline, and what came out."""
+def lossless_counts(outcomes: Sequence[PromptOutcome]) -> Summary:
+    """Return how many texts were checked against the baseline, and what came out.
+
+    ``rule_is_lossless`` is false where the rule does not promise the target's law.
+    """
     counts = Counter(outcome.lossless for outcome in outcomes)
     return {
-        "checked": len(outcomes) - counts["unchecked"],
+        "rule_is_lossless": counts["lossy"] == 0,
+        "checked": len(outcomes) - counts["unchecked"] - counts["lossy"],
         "identical": counts["identical"],
         "ties": counts["tie"],
         "violations": counts["violation"],
     }
+
+
+def token_logprobs(outcomes: Sequence[PromptOutcome]) -> dict[str, float | None]:
+    """Return both means of ``Quality`` over all new tokens; ``None`` unless lossy.
+
+    A lossy rule trades likeness to the target for speed: its speed-up says nothing
+    without them.
+    """
+    pairs = [(o, o.quality) for o in outcomes if o.quality is not None]
+    return {
+        "mean_token_logprob": _mean_by_token(
+            [(o.speculative, quality.mean_token_logprob) for o, quality in pairs]
+        ),
+        "baseline_mean_token_logprob": _mean_by_token(
+            [(o.baseline, quality.baseline_mean_token_logprob) for o, quality in pairs]
+        ),
+    }
+
+
+def _mean_by_token(
+    means: Sequence[tuple[GenerationResult, float | None]],
+) -> float | None:
+    """Return the mean over tokens of what is known as a mean per text."""
+    known = [(len(result.tokens), mean) for result, mean in means if mean is not None]
+    return _ratio(
+        sum(count * mean for count, mean in known), sum(count for count, _ in known)
+    )
 
 
 def _ratio(numerator: float, denominator: float) -> float | None:

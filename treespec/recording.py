@@ -9,10 +9,11 @@ from typing import Literal
 
 from torch import Tensor
 
+from treespec.acceptance.optimum import optimal_acceptance
 from treespec.request import Request
 from treespec.sampling import Sampling
-from treespec.tree import HostTree
-from treespec.types import Acceptance, Budget, NodeTrace, StepRecord
+from treespec.tree import ROOT, HostTree, TokenTree
+from treespec.types import Acceptance, Budget, NodeTrace, ProposalKind, StepRecord
 
 Verdict = Literal["accepted", "rejected", "unreached", "cut"]
 
@@ -56,8 +57,8 @@ class StepOutcome:
         request: The request, after the step.
         budget: What its tree was allowed to cost.
         budget_by: Who set it.
-        tree: The tree.
-        draft_logprobs: log q of each node given its parent.  # [N]
+        tree: The structure of the tree.
+        drafted: The tree itself.
         logits: The target's logits that the rule saw.  # [N, V]
         acceptance: What the rule decided.
         committed: Tokens that were committed, cut at the text's end.
@@ -68,7 +69,7 @@ class StepOutcome:
     budget: Budget
     budget_by: str
     tree: HostTree
-    draft_logprobs: Tensor
+    drafted: TokenTree
     logits: Tensor
     acceptance: Acceptance
     committed: tuple[int, ...]
@@ -115,17 +116,18 @@ def record_step(
 def trace_nodes(
     outcome: StepOutcome, sampling: Sampling, source_names: Sequence[str]
 ) -> list[NodeTrace]:
-    """Return the trace of every node of a step's tree."""
+    """Return the trace of every node of a step's tree, once the step is recorded."""
     tree = outcome.tree
     if len(tree.tokens) == 1:
         return []
-    parents, tokens = tree.parents[1:], tree.tokens[1:]
-    target_probs = sampling.probs(outcome.logits)[parents, tokens].tolist()
-    draft_probs = outcome.draft_logprobs.exp().tolist()
+    laws = sampling.probs(outcome.logits)  # [N, V]
+    target_probs = laws[tree.parents[1:], tree.tokens[1:]].tolist()
+    draft_probs = outcome.drafted.draft_logprobs.exp().tolist()
     depths, ranks, verdicts = tree.depths(), tree.ranks(), _verdicts(outcome)
+    optima = _optima(outcome, laws)
     return [
         NodeTrace(
-            step=len(outcome.request.records),
+            step=len(outcome.request.records) - 1,
             node=node,
             parent=tree.parents[node],
             depth=depths[node],
@@ -135,6 +137,7 @@ def trace_nodes(
             draft_prob=draft_probs[node],
             target_prob=target_probs[node - 1],
             verdict=verdicts[node],
+            optimal_acceptance=optima.get(tree.parents[node]),
         )
         for node in range(1, len(tree.tokens))
     ]
@@ -151,3 +154,34 @@ def _verdicts(outcome: StepOutcome) -> list[Verdict]:
     for place, node in enumerate(path):
         verdicts[node] = "accepted" if place < len(outcome.committed) else "cut"
     return verdicts
+
+
+def _optima(outcome: StepOutcome, laws: Tensor) -> dict[int, float]:
+    """Return the best acceptance at every evaluated node that has children.
+
+    Only there: a large vocabulary takes tenths of a second per node.
+
+    Args:
+        outcome: The step.
+        laws: The target's law at every node.  # [N, V]
+    """
+    children = outcome.tree.children()
+    evaluated = [ROOT, *outcome.acceptance.node_ids][: len(outcome.committed)]
+    return {
+        node: _optimum(outcome, laws[node], node, children[node])
+        for node in evaluated
+        if children[node]
+    }
+
+
+def _optimum(
+    outcome: StepOutcome, law: Tensor, node: int, children: Sequence[int]
+) -> float:
+    """Return the best acceptance at one node; ``law`` is the target's there, [V]."""
+    drafted = outcome.drafted
+    if drafted.proposal is ProposalKind.DETERMINISTIC:
+        tokens = sorted({outcome.tree.tokens[child] for child in children})
+        return min(1.0, float(law[tokens].sum()))
+    assert drafted.draft_probs is not None
+    draft_law = drafted.draft_probs[outcome.tree.draft_rows[node]]
+    return optimal_acceptance(law, draft_law, len(children), drafted.proposal)

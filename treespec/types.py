@@ -153,6 +153,11 @@ class NodeTrace:
         verdict: ``accepted``; ``rejected`` (its parent was reached, another token was
             taken); ``unreached`` (its parent was not on the accepted path); ``cut``
             (accepted, then cut by a stop or a length limit).
+        optimal_acceptance: The best probability with which any rule could accept one of
+            its parent's children, given the law that they were drawn from; for
+            ``deterministic`` children the target's mass of the set. The same for all
+            siblings; ``None`` if their parent was not evaluated, that is, if the
+            committed text did not get there.
     """
 
     step: int
@@ -165,6 +170,7 @@ class NodeTrace:
     draft_prob: float
     target_prob: float
     verdict: Literal["accepted", "rejected", "unreached", "cut"]
+    optimal_acceptance: float | None
 
 
 @dataclass(frozen=True, slots=True)

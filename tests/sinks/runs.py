@@ -1,7 +1,9 @@
 """A run's identity for sink tests, and a recorder of it."""
 
+from dataclasses import replace
+
 from tests.outcomes import make_outcome
-from treespec.metrics import Divergence, summarize
+from treespec.metrics import Divergence, Quality, summarize
 from treespec.sinks.base import RunInfo, recording
 
 
@@ -36,7 +38,10 @@ def make_outcomes():
             lossless="tie",
             divergence=Divergence(index=3, margin=0.001, noise=0.01),
         ),
-        make_outcome("\u00e9\u2028", "story", accepted=()),
+        replace(
+            make_outcome("\u00e9\u2028", "story", accepted=()),
+            quality=Quality(-1.5, None),
+        ),
     ]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.outcomes import make_outcome
 from tests.sinks.runs import make_outcomes, make_run, record
-from treespec.metrics import summarize
+from treespec.metrics import Quality, summarize
 from treespec.sinks.terminal import TerminalSink, render
 
 
@@ -36,6 +36,7 @@ def test_table_shows_every_headline_number_with_a_few_words():
         [make_outcome(category="a very long name of a category indeed")],
         [make_outcome(accepted=(20,), shape=(1,) * 20)],
         [make_outcome(accepted=(), lossless="unchecked")],
+        [make_outcome(lossless="lossy")],
         [],
     ],
 )
@@ -44,6 +45,21 @@ def test_table_fits_88_columns_whatever_happened(outcomes):
     assert max(len(line) for line in table.splitlines()) <= 88
     assert "nan" not in table
     assert "None" not in table
+
+
+def test_the_optimum_is_told_of_where_nodes_were_traced():
+    """One node was compared; it kept a child, which had a chance of 80% at best."""
+    table = _render([make_outcome(traced=True)])
+    assert "by node       100%      of the nodes that were compared kept" in table
+    assert "80% is the most that any rule could expect there" in table
+
+
+def test_the_quality_of_a_lossy_rule_stands_below_its_verdict():
+    outcome = make_outcome(lossless="lossy")
+    table = _render([replace(outcome, quality=Quality(-1.25, -2.5))])
+    assert "Quality         -1.250    mean log-probability" in table
+    assert "-2.500 without speculation" in table
+    assert "Quality" not in _render([make_outcome()])
 
 
 def test_a_disturbed_machine_is_told_of():
@@ -68,6 +84,7 @@ def test_categories_have_a_row_each():
         (["identical", "tie"], "yes. 1 of 2 texts are token for token"),
         (["identical", "tie", "violation"], "NO. 1 of 3 texts differ"),
         (["unchecked"], "not compared"),
+        (["lossy", "lossy"], "no, by design"),
     ],
 )
 def test_verdict_is_told_in_words(verdicts, words):

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from treespec.errors import TreespecError
-from treespec.metrics import Divergence, PromptOutcome
+from treespec.metrics import Divergence, PromptOutcome, Quality
 from treespec.types import GenerationResult, NodeTrace, StepRecord
 
 Row = dict[str, Any]
@@ -64,6 +64,7 @@ NODE_SCHEMA = pa.schema(
         ("draft_prob", pa.float64()),
         ("target_prob", pa.float64()),
         ("verdict", pa.string()),
+        ("optimal_acceptance", pa.float64()),
     ]
 )
 _SUMMED = (
@@ -93,6 +94,7 @@ _PROMPT_KEYS = (
     "category",
     "lossless",
     "divergence",
+    "quality",
     "prompt_tokens",
     *MODES,
 )
@@ -108,6 +110,7 @@ def prompt_row(index: int, outcome: PromptOutcome) -> Row:
         "divergence": None
         if outcome.divergence is None
         else asdict(outcome.divergence),
+        "quality": None if outcome.quality is None else asdict(outcome.quality),
         "prompt_tokens": list(outcome.speculative.prompt_tokens),
         "speculative": _result_row(outcome.speculative),
         "baseline": _result_row(outcome.baseline),
@@ -169,11 +172,15 @@ def read_outcome(
     divergence = row["divergence"]
     if divergence is not None:
         expect_keys(divergence, [f.name for f in fields(Divergence)])
+    quality = row["quality"]
+    if quality is not None:
+        expect_keys(quality, [f.name for f in fields(Quality)])
     return PromptOutcome(
         id=row["id"],
         category=row["category"],
         lossless=row["lossless"],
         divergence=None if divergence is None else Divergence(**divergence),
+        quality=None if quality is None else Quality(**quality),
         speculative=_read_result(row, "speculative", steps, nodes),
         baseline=_read_result(row, "baseline", steps, nodes),
     )

@@ -52,12 +52,14 @@ def render(summary: Summary) -> str:
         [
             *_speed(summary),
             *_acceptance(summary),
+            *_optimum(summary),
             *_time(summary),
             *_disturbance(summary),
             "",
             *_categories(summary),
             "",
             *_verdict(summary["lossless"]),
+            *_quality(summary),
         ]
     )
 
@@ -102,6 +104,20 @@ def _acceptance(summary: Summary) -> list[str]:
         lines.append(_line("  by depth", " ".join(map(_percent, rates)) + more, ""))
         lines.append(_line("", "", steps))
     return lines
+
+
+def _optimum(summary: Summary) -> list[str]:
+    """Tell how far the rule is from the best one, if nodes were traced."""
+    optimum = summary["optimal_node_acceptance"]
+    if optimum is None:
+        return []
+    realised = _percent(summary["node_acceptance"])
+    return [
+        _line("  by node", realised, "of the nodes that were compared kept a child;"),
+        _line(
+            "", "", f"{_percent(optimum)} is the most that any rule could expect there"
+        ),
+    ]
 
 
 def _time(summary: Summary) -> list[str]:
@@ -169,17 +185,35 @@ def _category(name: str, width: int, group: Summary) -> str:
     )
 
 
-def _verdict(lossless: dict[str, int]) -> list[str]:
+def _verdict(lossless: Summary) -> list[str]:
     first, *rest = wrap(_verdict_words(lossless), _WIDTH - _LABEL)
     return [_line("Lossless", first, ""), *(_line("", line, "") for line in rest)]
 
 
-def _verdict_words(lossless: dict[str, int]) -> str:
+def _quality(summary: Summary) -> list[str]:
+    """Tell what the target thinks of the texts of a lossy rule."""
+    if summary["lossless"]["rule_is_lossless"]:
+        return []
+    plain = _number(summary["baseline_mean_token_logprob"], 3)
+    return [
+        _line(
+            "Quality",
+            _number(summary["mean_token_logprob"], 3),
+            "mean log-probability of a new token under the target;",
+        ),
+        _line("", "", f"{plain} without speculation"),
+    ]
+
+
+def _verdict_words(lossless: Summary) -> str:
     checked, identical = lossless["checked"], lossless["identical"]
-    if not checked:
+    if not lossless["rule_is_lossless"]:
         return (
-            "not compared: with sampling or a lossy rule the texts need not be equal."
+            "no, by design: the acceptance rule is lossy, so its speed-up does not "
+            "compare with that of a lossless one."
         )
+    if not checked:
+        return "not compared: with sampling the texts need not be equal."
     if lossless["violations"]:
         return (
             f"NO. {lossless['violations']} of {checked} texts differ from plain "
