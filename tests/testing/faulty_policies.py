@@ -181,6 +181,11 @@ def draws_globally(growth: Growth, layer: Layer) -> Layer:
     return layer
 
 
+def writes_to_the_tree(growth: Growth, layer: Layer) -> Layer:
+    growth.tree.draft_logprobs[0] -= 1
+    return layer
+
+
 def raises(growth: Growth, layer: Layer) -> Layer:
     if growth.frontier.shape[0] > 1:
         raise IndexError("one node only")

@@ -123,14 +123,22 @@ class ForAny(Wrapped):
         return MappingProxyType({WITH: None, WITHOUT: None})
 
 
-class UnequalWidths(Wrapped):
-    """Wrong below second siblings only: it never looks there."""
+class WrongBelowSecondSiblings(Wrapped):
+    """Right on chains, and on all trees as long as first children are accepted."""
 
     def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
         answer = self.rule.accept(tree, target_logits, sampling, chance)
         if answer.node_ids and tree.host().ranks()[answer.node_ids[-1]] == 1:
             return replace(answer, next_token=int(target_logits[0].argmax()))
         return answer
+
+
+class LooksUpTheWrongRow(Wrapped):
+    """Takes a node's logits from the row before it (public case 15)."""
+
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        rows = torch.cat((target_logits[:1], target_logits[:-1]))
+        return self.rule.accept(tree, rows, sampling, chance)
 
 
 class KeepsUniforms(Wrapped):

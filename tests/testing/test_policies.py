@@ -132,6 +132,7 @@ BROKEN = [
     (Wrapped(faulty.with_draft_probs), "no draft_probs"),
     (Wrapped(faulty.draws), "declares deterministic children but draws"),
     (Wrapped(faulty.draws_globally), "global generator of torch"),
+    (Wrapped(faulty.writes_to_the_tree), r"writes to growth\.tree"),
     (Wrapped(faulty.raises), "raised IndexError: one node only"),
     (FaultyTree(faulty.without_draft_probs), "draft_probs must hold a row"),
     (FaultyTree(faulty.unnormalised), "must be a law"),

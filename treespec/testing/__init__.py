@@ -1,4 +1,14 @@
-"""The conformance kit: does a plug-in keep its contract, and is it lossless?"""
+"""The conformance kit: does a plug-in keep its contract, and is it lossless?
+
+A test of a new acceptance rule is three lines::
+
+    from treespec.testing import check_acceptance_rule
+
+    def test_my_rule():
+        check_acceptance_rule(MyRule())
+
+Models are toys and all randomness is enumerated, so that nothing here is statistics.
+"""
 
 from treespec.testing.controller import check_controller
 from treespec.testing.decoder import LawReport, check_decoder

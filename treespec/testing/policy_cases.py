@@ -13,6 +13,7 @@ from treespec.sampling import AbstractChance, Sampling
 from treespec.testing.drawing import describe, draw_tree
 from treespec.testing.failure import ConformanceError
 from treespec.testing.laws import CPU, PLAIN, node_texts
+from treespec.testing.purity import snapshot
 from treespec.testing.toys import Model, Text, constant_model, random_model
 from treespec.tree import ROOT, Layer, TokenTree, root_tree
 from treespec.types import Budget
@@ -92,8 +93,9 @@ class PolicyCase:
             frontier = nodes if layer.expand is None else nodes[layer.expand]
 
     def _next_layer(self, policy: AbstractDraftPolicy, growth: Growth) -> Layer | None:
+        before = snapshot(growth.tree)
         try:
-            return policy.grow(growth)
+            layer = policy.grow(growth)
         except ConformanceError:
             raise
         except Exception as error:
@@ -101,6 +103,12 @@ class PolicyCase:
                 f"{type(policy).__name__} raised {type(error).__name__}: {error}\n"
                 f"{self}\n{draw_tree(growth.tree)}"
             ) from error
+        if snapshot(growth.tree) != before:
+            raise ConformanceError(
+                f"{type(policy).__name__} writes to growth.tree, which others still "
+                f"read; return a Layer instead\n{self}\n{draw_tree(growth.tree)}"
+            )
+        return layer
 
     def tree(self, policy: AbstractDraftPolicy, chance: AbstractChance) -> TokenTree:
         """Return a grown tree."""

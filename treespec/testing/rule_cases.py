@@ -131,13 +131,13 @@ def by_tokens(host: HostTree, node: int) -> int:
 
 def _cases(proposal: ProposalKind, most: int) -> Iterator[RuleCase]:
     for widths, vocab_size, limit in SHAPES:
-        if max(widths) <= most:
+        if max(widths, default=0) <= most:
             for sampling in _samplings(widths, vocab_size):
                 setting = random_setting(proposal, widths, vocab_size, sampling, limit)
                 name = f"random laws{LIMITS.get(limit, '')}"
                 yield RuleCase(name, setting, len(widths) + 1)
     for widths, vocab_size, sampling in SEVERAL_ROUNDS:
-        if max(widths) <= most:
+        if max(widths, default=0) <= most:
             setting = random_setting(proposal, widths, vocab_size, sampling)
             yield RuleCase("random laws, several rounds", setting, 3, True, (0, 1, 1))
     for name, (target, draft) in PAIRS.items():
@@ -151,6 +151,7 @@ LIMITS: dict[Limit, str] = {
     by_tokens: ", as many children as the tokens drawn so far say",
 }
 SHAPES: tuple[tuple[tuple[int, ...], int, Limit], ...] = (
+    ((), 5, no_limit),
     ((1,), 5, no_limit),
     ((1, 1), 3, no_limit),
     ((1, 1, 1), 3, no_limit),
@@ -160,7 +161,7 @@ SHAPES: tuple[tuple[tuple[int, ...], int, Limit], ...] = (
     ((1, 2), 3, no_limit),
     ((2, 2), 2, no_limit),
     ((2, 2), 3, cut_branch),
-    ((2, 2), 3, by_tokens),
+    ((2, 2), 2, by_tokens),
     ((2, 2, 1), 2, cut_branch),
     ((3,), 3, no_limit),
     ((3, 1), 2, no_limit),

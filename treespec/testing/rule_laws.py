@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from treespec.acceptance import AbstractAcceptanceRule
@@ -27,8 +28,7 @@ EXACT = 1e-12
 
 def measure(rule: AbstractAcceptanceRule, case: RuleCase) -> float:
     """Return how far the rule's law is from the target's."""
-    law = _law(rule, case, list(rounds(rule, case.setting, case.text)))
-    return distance(law, autoregressive_law(case.setting, case.text, case.length))
+    return distance(_law(rule, case), _wanted(case))
 
 
 def check_law(rule: AbstractAcceptanceRule, case: RuleCase) -> float:
@@ -37,21 +37,22 @@ def check_law(rule: AbstractAcceptanceRule, case: RuleCase) -> float:
     Raises:
         ConformanceError: It is more than rounding.
     """
-    played = list(rounds(rule, case.setting, case.text))
-    law = _law(rule, case, played)
-    wanted = autoregressive_law(case.setting, case.text, case.length)
+    law, wanted = _law(rule, case), _wanted(case)
     deviation = distance(law, wanted)
     if deviation > EXACT:
-        raise ConformanceError(_message(rule, case, _first_fault(law, wanted), played))
+        raise ConformanceError(_message(rule, case, _first_fault(law, wanted)))
     return deviation
 
 
-def _law(
-    rule: AbstractAcceptanceRule, case: RuleCase, played: list[tuple[float, Round]]
-) -> Law:
+def _law(rule: AbstractAcceptanceRule, case: RuleCase) -> Law:
     if case.rounds:
         return output_law(rule, case.setting, case.text, case.length)
+    played = rounds(rule, case.setting, case.text)
     return continued_law(case.setting, case.text, played, case.length)
+
+
+def _wanted(case: RuleCase) -> Law:
+    return autoregressive_law(case.setting, case.text, case.length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +102,7 @@ def _conditional(law: Law, before: Text, vocab_size: int) -> list[float]:
     return [joint[(*before, token)] / mass for token in range(vocab_size)]
 
 
-def _message(
-    rule: AbstractAcceptanceRule,
-    case: RuleCase,
-    fault: Fault,
-    played: list[tuple[float, Round]],
-) -> str:
+def _message(rule: AbstractAcceptanceRule, case: RuleCase, fault: Fault) -> str:
     setting, text = case.setting, case.text + fault.before
     lines = [
         f"{rule.name} is not lossless for {setting.proposal} children: after the text "
@@ -120,7 +116,7 @@ def _message(
     mistake = hint(rule, setting.proposal)
     if mistake:
         lines.append(f"this looks as if {mistake}")
-    outcome = _example(fault, played)
+    outcome = _example(fault, rounds(rule, setting, case.text))
     laws = setting.sampling.probs(setting.verify(outcome.tree, case.text))
     lines += [
         f"a tree of this case after {list(case.text)}, where {list(outcome.committed)} "
@@ -130,7 +126,7 @@ def _message(
     return "\n".join(lines)
 
 
-def _example(fault: Fault, played: list[tuple[float, Round]]) -> Round:
+def _example(fault: Fault, played: Iterable[tuple[float, Round]]) -> Round:
     """Return the likeliest outcome that has to do with the fault."""
     wrong = (*fault.before, fault.token)
 

@@ -16,11 +16,13 @@ class NodeAcceptance:
         proposal: How the children are drawn.
         num_children: How many there are.
         accepted: Probability that one of them is accepted.
+        optimum: The most that any lossless rule accepts; a lossy one may exceed it.
     """
 
     proposal: ProposalKind
     num_children: int
     accepted: float
+    optimum: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +62,14 @@ class RuleReport:
             f"lossless if siblings end early by what was drawn: "
             f"{_yes(self.takes_early_stops)}",
         ]
-        rows = [("proposal", "children", "accepted")]
+        rows = [("proposal", "children", "accepted", "optimum")]
         rows += [
-            (str(row.proposal), str(row.num_children), f"{row.accepted:.4f}")
+            (
+                str(row.proposal),
+                str(row.num_children),
+                f"{row.accepted:.4f}",
+                f"{row.optimum:.4f}",
+            )
             for row in self.acceptance
         ]
         return "\n".join([*facts, table(rows)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from treespec.acceptance import AbstractAcceptanceRule
+from treespec.acceptance.optimum import optimal_acceptance
 from treespec.testing.checked_rule import CheckedRule
 from treespec.testing.laws import Setting, expected_accepted, rounds
 from treespec.testing.rule_cases import (
@@ -49,11 +50,11 @@ def check_acceptance_rule(rule: AbstractAcceptanceRule) -> RuleReport:
     check_facts(rule)
     checked = CheckedRule(rule)
     check_purity(checked)
-    check_numbers(checked)
     check_draws(checked)
     cases = rule_cases(rule)
     judge = check_law if rule.lossless else measure
     deviations = [judge(checked, case) for case in cases]
+    check_numbers(checked)
     return RuleReport(
         rule=rule.name,
         lossless=rule.lossless,
@@ -94,12 +95,27 @@ def _takes_early_stops(rule: AbstractAcceptanceRule) -> bool | None:
 
 
 def _acceptance(rule: AbstractAcceptanceRule) -> tuple[NodeAcceptance, ...]:
-    return tuple(
-        NodeAcceptance(
-            proposal,
-            width,
-            expected_accepted(rule, _fit(rule, Setting(*VECTORS, proposal, (width,)))),
-        )
+    settings = [
+        _fit(rule, Setting(*VECTORS, proposal, (width,)))
         for proposal, most in rule.proposals.items()
         for width in range(1, most_tried(proposal, most) + 1)
+    ]
+    return tuple(
+        NodeAcceptance(
+            proposal=setting.proposal,
+            num_children=setting.widths[0],
+            accepted=expected_accepted(rule, setting),
+            optimum=_optimum(setting),
+        )
+        for setting in settings
     )
+
+
+def _optimum(setting: Setting) -> float:
+    """Return the best acceptance of a root's children."""
+    text, num_children = (0,), setting.widths[0]
+    target_probs = setting.sampling.probs(setting.target(text))
+    draft_probs = setting.sampling.probs(setting.draft(text))
+    if setting.proposal is ProposalKind.DETERMINISTIC:
+        return float(target_probs[draft_probs.topk(num_children).indices].sum())
+    return optimal_acceptance(target_probs, draft_probs, num_children, setting.proposal)
