@@ -16,7 +16,7 @@ from treespec.acceptance.nodewise import (
 from treespec.sampling import AbstractChance
 from treespec.types import ProposalKind
 
-_CLOSE = 1e-9
+_CLOSE = 1e-7
 _MAX_STEPS = 60
 
 
@@ -58,9 +58,15 @@ def smallest_scale(target_probs: Tensor, draft_probs: Tensor, num_drafts: int) -
         draft_probs: The law of every draft.  # [V]
         num_drafts: k.
     """
-    overlap = _Overlap(target_probs.double(), draft_probs.double(), num_drafts)
+
+    def surplus_at(scale: float) -> float:
+        """Return by how much the k tests accept more than ``scale`` times one test."""
+        accepted = float(torch.minimum(draft_probs, target_probs / scale).sum())
+        missed = max(1 - accepted, 0.0)
+        return float(1 - missed**num_drafts - scale * accepted)
+
     low, high = 1.0, float(num_drafts)
-    surplus_low, surplus_high = overlap.surplus(low), overlap.surplus(high)
+    surplus_low, surplus_high = surplus_at(low), surplus_at(high)
     if surplus_low <= 0:
         return low
     side = 0
@@ -69,7 +75,7 @@ def smallest_scale(target_probs: Tensor, draft_probs: Tensor, num_drafts: int) -
             break
         share = surplus_low / (surplus_low - surplus_high)
         middle = low + (high - low) * share
-        surplus = overlap.surplus(middle)
+        surplus = surplus_at(middle)
         if surplus > 0:
             low, surplus_low = middle, surplus
             surplus_high /= 2 if side > 0 else 1
@@ -79,24 +85,3 @@ def smallest_scale(target_probs: Tensor, draft_probs: Tensor, num_drafts: int) -
             surplus_low /= 2 if side < 0 else 1
             side = -1
     return high
-
-
-class _Overlap:
-    """How much k tests accept, as a function of the scale.
-
-    Only tokens with a ratio p / q between 1 and k change sides as the scale moves from
-    1 to k; all others are summed up once.
-    """
-
-    def __init__(self, p: Tensor, q: Tensor, num_drafts: int) -> None:
-        below = p <= q
-        above = (p >= num_drafts * q) & ~below
-        moves = ~(below | above)
-        self._p, self._q, self._num_drafts = p[moves], q[moves], num_drafts
-        self._always_p, self._always_q = float(p[below].sum()), float(q[above].sum())
-
-    def surplus(self, scale: float) -> float:
-        """Return by how much the k tests accept more than ``scale`` times one test."""
-        moved = float(torch.minimum(self._q, self._p / scale).sum())
-        beta = min(self._always_p / scale + self._always_q + moved, 1.0)
-        return float(1 - (1 - beta) ** self._num_drafts - scale * beta)
