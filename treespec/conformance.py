@@ -83,4 +83,10 @@ def _check_pair(rule: object, policy: object) -> None:
     if isinstance(policy, AbstractDraftPolicy):
         sampling = Sampling(temperature=0.0 if rule.greedy_only else 1.0)
         name = type(policy).__name__
-        rule.check(policy.proposal, policy.max_children, sampling, name)
+        rule.check(
+            policy.proposal,
+            policy.max_children,
+            policy.ends_siblings_early,
+            sampling,
+            name,
+        )

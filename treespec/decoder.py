@@ -106,7 +106,11 @@ class SpeculativeDecoder:
         """
         policy = self.policy
         self.acceptance.check(
-            policy.proposal, policy.max_children, sampling, type(policy).__name__
+            policy.proposal,
+            policy.max_children,
+            policy.ends_siblings_early,
+            sampling,
+            type(policy).__name__,
         )
 
     def autoregressive(self) -> SpeculativeDecoder:

@@ -6,8 +6,8 @@ import torch
 
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.session import Feed, ModelSession
-from treespec.tree import Layer, TokenTree, root_tree
-from treespec.types import GenerationResult, ProposalKind
+from treespec.rereading import path_tree
+from treespec.types import GenerationResult
 
 _CHUNK = 64
 
@@ -37,7 +37,7 @@ def mean_token_logprob(
     total = 0.0
     for start in range(0, len(tokens), _CHUNK):
         chunk = tokens[start : start + _CHUNK]
-        tree = _chain(sequence.tokens[-1], chunk[:-1], target.device)
+        tree = path_tree((sequence.tokens[-1], *chunk[:-1]), 1, target.device)
         nodes = torch.arange(1, tree.size, device=target.device)
         feed = Feed(sequence, tree, nodes) if tree.num_drafted else Feed(sequence)
         logits = session.run([feed])[0].logits
@@ -46,16 +46,3 @@ def mean_token_logprob(
         total += float(chosen.clamp(min=least).log().sum())
         session.commit(sequence, range(1, tree.size), chunk)
     return total / len(tokens)
-
-
-def _chain(token: int, tokens: tuple[int, ...], device: torch.device) -> TokenTree:
-    """Return a tree that is one path along ``tokens`` below ``token``."""
-    parents = torch.arange(len(tokens), device=device)
-    layer = Layer(
-        parents=parents,
-        tokens=torch.tensor(tokens, dtype=torch.int64, device=device),
-        draft_logprobs=torch.zeros(len(tokens), device=device),
-        sources=torch.zeros_like(parents),
-    )
-    tree = root_tree(token, ProposalKind.DETERMINISTIC, device)
-    return tree.extend(layer, parents[:1])

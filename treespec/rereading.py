@@ -115,7 +115,7 @@ class Reader:
         if first == last:
             logits = session.run([Feed(sequence)])[0].logits
         else:
-            tree = _path_tree(text[first : last + 1], copies, self.target.device)
+            tree = path_tree(text[first : last + 1], copies, self.target.device)
             nodes = torch.arange(1, tree.size, device=self.target.device)
             logits = session.run([Feed(sequence, tree, nodes)])[0].logits[::copies]
         return logits
@@ -135,11 +135,11 @@ def _difference(left: Tensor, right: Tensor) -> float:
     return float(torch.where(apart.isfinite(), apart, 0.0).max())
 
 
-def _path_tree(tokens: Sequence[int], copies: int, device: torch.device) -> TokenTree:
+def path_tree(tokens: Sequence[int], copies: int, device: torch.device) -> TokenTree:
     """Return a tree along ``tokens``, the first being its root.
 
     Every other token of the path is the last of ``copies`` equal siblings, so that the
-    path is nodes 0, ``copies``, 2 * ``copies``, ...
+    path is nodes 0, ``copies``, 2 * ``copies``, ... One copy makes a chain.
     """
     tree = root_tree(tokens[0], ProposalKind.DETERMINISTIC, device)
     depth = torch.arange(len(tokens) - 1, device=device).repeat_interleave(copies)

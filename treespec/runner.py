@@ -125,6 +125,7 @@ def check(job: Job) -> None:
     parts.acceptance.check(
         parts.policy.proposal,
         parts.policy.max_children,
+        parts.policy.ends_siblings_early,
         sampling,
         type(parts.policy).__name__,
     )

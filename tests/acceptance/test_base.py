@@ -51,7 +51,7 @@ def refusal(
     sampling: Sampling = SAMPLED,
 ) -> str | None:
     try:
-        rule.check(proposal, max_children, sampling, policy_name="MyPolicy")
+        rule.check(proposal, max_children, False, sampling, policy_name="MyPolicy")
     except IncompatiblePartsError as error:
         return str(error)
     return None
@@ -136,6 +136,20 @@ def test_too_many_children_are_refused_with_both_sides_and_the_way_out(
         "rejection_with_replacement, k_seq, traversal_verification, or a policy with "
         "one child per node: policy=sampled_chain"
     )
+
+
+def test_a_rule_that_counts_on_a_fixed_number_of_siblings_refuses_early_ends() -> None:
+    """k-SEQ is biased by .05 if a node's next sibling hangs on the ones before."""
+    with pytest.raises(IncompatiblePartsError) as refused:
+        KSeq().check(WITH, 2, True, SAMPLED, "MyPolicy")
+    assert str(refused.value) == (
+        "policy MyPolicy decides by the siblings drawn so far whether their parent "
+        "gets one more, but acceptance KSeq is lossless for a number that was fixed "
+        "before; use acceptance=sample_and_match, which takes any tree, or one of "
+        "rejection_with_replacement, traversal_verification"
+    )
+    for rule in (RejectionWithReplacement(), TraversalVerification()):
+        rule.check(WITH, 2, True, SAMPLED, "MyPolicy")
 
 
 def test_the_greedy_rule_is_refused_above_temperature_0() -> None:

@@ -3,9 +3,12 @@
 The numbers are fractions that were worked out by exact enumeration, not by this code.
 """
 
+from collections import defaultdict
+from dataclasses import dataclass
 from fractions import Fraction
 
 import pytest
+from torch import Tensor
 
 from treespec.acceptance import (
     AbstractAcceptanceRule,
@@ -19,11 +22,13 @@ from treespec.acceptance import (
     SpecHub,
     TraversalVerification,
 )
+from treespec.acceptance.base import ANY_PROPOSAL, follow, target_law
 from treespec.acceptance.k_seq import smallest_scale
-from treespec.sampling import Sampling
+from treespec.sampling import AbstractChance, Sampling
 from treespec.testing.laws import Setting, expected_accepted, rounds
 from treespec.testing.toys import constant_model, random_model
-from treespec.types import ProposalKind
+from treespec.tree import TokenTree
+from treespec.types import Acceptance, ProposalKind
 
 EXACT = 1e-12
 WITH, WITHOUT = ProposalKind.WITH_REPLACEMENT, ProposalKind.WITHOUT_REPLACEMENT
@@ -245,3 +250,51 @@ def test_sample_and_match_of_one_sampled_child_wastes_most_of_the_overlap() -> N
     setting = Setting(*FIRST, WITH, (1,))
     assert expected_accepted(SampleAndMatch(), setting) == pytest.approx(0.17)
     assert expected_accepted(CHAIN, setting) == pytest.approx(0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class OneByOne(AbstractAcceptanceRule):
+    """The twin of sample-and-match: every child is drawn with certainty, q = 1."""
+
+    lossless = True
+    greedy_only = False
+    draws_like_autoregressive = False
+    proposals = ANY_PROPOSAL
+
+    def accept(
+        self,
+        tree: TokenTree,
+        target_logits: Tensor,
+        sampling: Sampling,
+        chance: AbstractChance,
+    ) -> Acceptance:
+        host = tree.host()
+
+        def choose(node: int) -> int:
+            probs = target_law(target_logits, node, sampling)
+            for child in host.children()[node]:
+                token = host.tokens[child]
+                if chance.accepts(probs[token]):
+                    return token
+                probs[token] = 0
+                probs = probs / probs.sum()
+            return int(chance.draw(probs))
+
+        return follow(host, choose)
+
+
+@pytest.mark.parametrize("widths", [(1,), (2,), (2, 2), (3, 1)])
+def test_sample_and_match_has_a_twin_that_asks_child_by_child(
+    widths: tuple[int, ...],
+) -> None:
+    """What is published as accepting with q = 1 is the same rule in other words."""
+    setting = Setting(
+        random_model(4, 1), random_model(4, 2), ProposalKind.DETERMINISTIC, widths
+    )
+    laws = []
+    for rule in (SampleAndMatch(), OneByOne()):
+        law: defaultdict[object, float] = defaultdict(float)
+        for weight, outcome in rounds(rule, setting, (0,)):
+            law[outcome.acceptance] += weight
+        laws.append(dict(law))
+    assert laws[0] == pytest.approx(laws[1], abs=EXACT)

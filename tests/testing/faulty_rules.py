@@ -224,5 +224,7 @@ class DrawsTwice(Wrapped):
 
 
 class Refuses(Wrapped):
-    def check(self, proposal, max_children, sampling, policy_name):  # type: ignore[no-untyped-def]
+    def check(  # type: ignore[no-untyped-def]
+        self, proposal, max_children, ends_siblings_early, sampling, policy_name
+    ):
         return None

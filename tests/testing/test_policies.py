@@ -57,10 +57,11 @@ def test_the_faulty_tree_without_a_fault_passes(kind: ProposalKind) -> None:
 
 @dataclass(frozen=True, slots=True)
 class EndsSiblingsByToken(AbstractDraftPolicy):
-    """Draws a second child only if the first one was token 0: it may."""
+    """Draws a second child only if the first one was token 0: it may, and says so."""
 
     proposal = WITHOUT
     max_children = 2
+    ends_siblings_early = True
 
     def grow(self, growth: Growth) -> Layer | None:
         law = growth.draft.law(growth.sampling, growth.vocab_size)
@@ -85,6 +86,17 @@ class EndsSiblingsByToken(AbstractDraftPolicy):
 
 def test_a_policy_may_end_siblings_by_what_was_drawn() -> None:
     assert check_draft_policy(EndsSiblingsByToken()).largest_deviation < 1e-12
+
+
+class EndsSiblingsSilently(EndsSiblingsByToken):
+    ends_siblings_early = False
+
+
+def test_a_policy_must_say_that_siblings_decide_on_the_next_one() -> None:
+    with pytest.raises(ConformanceError) as caught:
+        check_draft_policy(EndsSiblingsSilently())
+    assert "EndsSiblingsSilently gives a node one more child after" in str(caught.value)
+    assert "say ends_siblings_early = True" in str(caught.value)
 
 
 UNFAITHFUL = [

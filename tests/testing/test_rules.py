@@ -31,7 +31,6 @@ from treespec.acceptance import (
     KSeq,
     RejectionWithoutReplacement,
     RejectionWithReplacement,
-    SpecHub,
     TypicalAcceptance,
 )
 from treespec.testing import ConformanceError, RuleReport, check_acceptance_rule
@@ -73,11 +72,18 @@ def test_a_lossy_rule_is_measured_and_passes() -> None:
     assert found.largest_deviation > 0.1
 
 
-def test_a_report_says_whether_siblings_may_end_early() -> None:
-    """k-SEQ tests every draft against a scale that is made for their number."""
-    assert report(RejectionWithReplacement()).takes_early_stops
-    assert report(KSeq()).takes_early_stops is False
-    assert report(SpecHub()).takes_early_stops is None
+class ForgetfulKSeq(KSeq):
+    """Does not say that its scale is made for a fixed number of siblings."""
+
+    __slots__ = ()
+    takes_early_ends = True
+
+
+def test_a_rule_must_say_whether_siblings_may_end_early() -> None:
+    assert report(RejectionWithReplacement()).takes_early_ends
+    assert not report(KSeq()).takes_early_ends
+    with pytest.raises(ConformanceError, match="no further sibling after token 0 or 2"):
+        check_acceptance_rule(ForgetfulKSeq())
 
 
 # Rules with one mistake

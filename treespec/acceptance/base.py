@@ -10,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -87,6 +88,9 @@ class AbstractAcceptanceRule(ABC):
         Each with the most children per node for which that holds; ``None`` is any.
         """
 
+    takes_early_ends: ClassVar[bool] = True
+    """Whether it stays lossless if siblings drawn so far decide on one more."""
+
     @abstractmethod
     def accept(
         self,
@@ -117,6 +121,7 @@ class AbstractAcceptanceRule(ABC):
         self,
         proposal: ProposalKind,
         max_children: int | None,
+        ends_siblings_early: bool,
         sampling: Sampling,
         policy_name: str,
     ) -> None:
@@ -125,6 +130,7 @@ class AbstractAcceptanceRule(ABC):
         Args:
             proposal: How the policy draws children.
             max_children: Most children it gives a node; ``None`` if it has no bound.
+            ends_siblings_early: Whether their number depends on what was drawn.
             sampling: The request's sampling.
             policy_name: The policy's name, for the message.
 
@@ -155,6 +161,13 @@ class AbstractAcceptanceRule(ABC):
                 "would be scored by the wrong residual and bias the output; use "
                 f"{_rules_that_take(proposal)}, or {self._policies_that_fit()}"
             )
+        if ends_siblings_early and not self.takes_early_ends:
+            raise IncompatiblePartsError(
+                f"policy {policy_name} decides by the siblings drawn so far whether "
+                f"their parent gets one more, but acceptance {self.name} is lossless "
+                "for a number that was fixed before; use "
+                f"{_rules_that_take(proposal, without='k_seq')}"
+            )
 
     def _policies_that_fit(self) -> str:
         """Return the policies to choose for this rule, for a message."""
@@ -168,9 +181,9 @@ class AbstractAcceptanceRule(ABC):
         return f"a policy that fits: {', or '.join(fitting)}"
 
 
-def _rules_that_take(proposal: ProposalKind) -> str:
+def _rules_that_take(proposal: ProposalKind, without: str = "") -> str:
     """Return the rules to choose for a proposal, for a message."""
-    made_for_it = RULES_FOR[proposal]
+    made_for_it = [rule for rule in RULES_FOR[proposal] if rule != without]
     others = f" or one of {', '.join(made_for_it)}" if made_for_it else ""
     return f"acceptance=sample_and_match, which takes any tree,{others}".rstrip(",")
 

@@ -29,6 +29,7 @@ class KSeq(AbstractNodewiseRule):
     """
 
     proposals = MappingProxyType({ProposalKind.WITH_REPLACEMENT: None})
+    takes_early_ends = False  # the scale is made for k
 
     def choose(self, siblings: Siblings, chance: AbstractChance) -> int:
         """Return the token that follows the siblings' parent."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -70,6 +71,13 @@ class AbstractDraftPolicy(ABC):
     @abstractmethod
     def max_children(self) -> int | None:
         """Most children that it gives to one node; ``None`` if there is no limit."""
+
+    ends_siblings_early: ClassVar[bool] = False
+    """Whether siblings drawn so far have a say in how many their parent gets.
+
+    A policy that draws its siblings in turn may look at them before it draws one more;
+    most do not, and some rules need to know the number beforehand.
+    """
 
     @abstractmethod
     def grow(self, growth: Growth) -> Layer | None:

@@ -9,7 +9,7 @@ from treespec.policies import AbstractDraftPolicy
 from treespec.testing.enumeration import outcomes
 from treespec.testing.policy_cases import contract_cases, law_cases
 from treespec.testing.policy_contract import check_facts, check_layers, check_requests
-from treespec.testing.policy_laws import check_output, check_siblings
+from treespec.testing.policy_laws import check_ends, check_output, check_siblings
 from treespec.testing.purity import leaves_alone
 from treespec.types import ProposalKind
 
@@ -75,6 +75,7 @@ def check_draft_policy(policy: AbstractDraftPolicy) -> PolicyReport:
         num_trees += len(grown)
         if policy.proposal is not ProposalKind.DETERMINISTIC:
             largest = max(largest, check_siblings(policy, case, grown))
+            check_ends(policy, case, grown)
         largest = max(largest, check_output(policy, case, grown))
     return PolicyReport(
         policy=type(policy).__name__,

@@ -37,6 +37,11 @@ def check_facts(policy: AbstractDraftPolicy) -> None:
         raise ConformanceError(
             f"{name}.proposal must be a ProposalKind, got {policy.proposal!r}"
         )
+    if type(policy.ends_siblings_early) is not bool:
+        raise ConformanceError(
+            f"{name}.ends_siblings_early must be True or False, got "
+            f"{policy.ends_siblings_early!r}"
+        )
     most: object = policy.max_children
     if most is not None and (type(most) is not int or most < 1):
         raise ConformanceError(

@@ -34,7 +34,7 @@ from treespec.testing.laws import (
 )
 from treespec.testing.policy_cases import TEXT, PolicyCase
 from treespec.testing.toys import Text, random_model
-from treespec.tree import TokenTree
+from treespec.tree import HostTree, TokenTree
 from treespec.types import ProposalKind
 
 ROUNDED = 1e-6
@@ -108,8 +108,7 @@ def _situations(proposal: ProposalKind, grown: Grown) -> list[Draws]:
         depths = host.depths()
         for node, children in enumerate(host.children()):
             tokens = tuple(host.tokens[child] for child in children)
-            above = [i for i, depth in enumerate(depths) if depth <= depths[node]]
-            drawn_above = tuple((host.parents[i], host.tokens[i]) for i in above)
+            drawn_above = _drawn_above(host, depths, node)
             for earlier, drawn in _events(proposal, tokens):
                 number = len(earlier) if proposal in IN_TURN else len(tokens)
                 key = (drawn_above, node, earlier, number)
@@ -120,6 +119,56 @@ def _situations(proposal: ProposalKind, grown: Grown) -> list[Draws]:
                 if weight > draws.weight:
                     draws.tree, draws.weight = tree, weight
     return list(found.values())
+
+
+def check_ends(policy: AbstractDraftPolicy, case: PolicyCase, grown: Grown) -> None:
+    """Check that siblings decide on the next one only if the policy says so.
+
+    Raises:
+        ConformanceError: They do, and it does not.
+    """
+    if policy.ends_siblings_early or policy.proposal not in IN_TURN:
+        return
+    for shares in _shares_of_more(grown):
+        most = max(shares, key=shares.__getitem__)
+        least = min(shares, key=shares.__getitem__)
+        if shares[most] - shares[least] > ROUNDED:
+            raise ConformanceError(
+                f"{type(policy).__name__} gives a node one more child after "
+                f"{list(most)} with probability {shares[most]:.4f}, after {list(least)}"
+                f" with {shares[least]:.4f}: siblings decide on the next one; say "
+                f"ends_siblings_early = True, for rules that must know\n{case}"
+            )
+
+
+def _shares_of_more(grown: Grown) -> Iterator[dict[Text, float]]:
+    """Yield, for all siblings that may be there, how probably there is one more."""
+    reached: dict[object, defaultdict[Text, float]] = defaultdict(_zeros)
+    followed: dict[object, defaultdict[Text, float]] = defaultdict(_zeros)
+    for weight, tree in grown:
+        host = tree.host()
+        depths = host.depths()
+        for node, children in enumerate(host.children()):
+            tokens = tuple(host.tokens[child] for child in children)
+            above = _drawn_above(host, depths, node)
+            for number in range(len(tokens) + 1):
+                key = (above, node, number)
+                reached[key][tokens[:number]] += weight
+                if number < len(tokens):
+                    followed[key][tokens[:number]] += weight
+    for same_number, weights in reached.items():
+        more = followed[same_number]
+        yield {x: more[x] / weight for x, weight in weights.items()}
+
+
+def _zeros() -> defaultdict[Text, float]:
+    return defaultdict(float)
+
+
+def _drawn_above(host: HostTree, depths: list[int], node: int) -> object:
+    """Return all that was drawn before the children of a node."""
+    above = [i for i, depth in enumerate(depths) if depth <= depths[node]]
+    return tuple((host.parents[i], host.tokens[i]) for i in above)
 
 
 def _events(proposal: ProposalKind, tokens: Text) -> Iterator[tuple[Text, Text]]:

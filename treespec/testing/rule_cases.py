@@ -21,6 +21,9 @@ SPREAD = 1.0
 """Of random logits: laws that differ, and not so much that only one token counts."""
 VECTORS = constant_model(0.5, 0.3, 0.2, 0.0), constant_model(0.1, 0.2, 0.3, 0.4)
 
+SEQUENTIAL = (ProposalKind.WITH_REPLACEMENT, ProposalKind.WITHOUT_REPLACEMENT)
+"""Kinds whose siblings are drawn one after the other, so that they can end early."""
+
 PAIRS = {
     "the draft is the target": (constant_model(0.4, 0.3, 0.2, 0.1),) * 2,
     "the laws have no token in common": (
@@ -92,6 +95,13 @@ def rule_cases(rule: AbstractAcceptanceRule) -> list[RuleCase]:
         for proposal, most in rule.proposals.items()
         for case in _cases(proposal, most_tried(proposal, most))
     ]
+    if rule.takes_early_ends:
+        cases += [
+            case
+            for proposal, most in rule.proposals.items()
+            if proposal in SEQUENTIAL and most_tried(proposal, most) > 1
+            for case in _early_ends(proposal)
+        ]
     if rule.greedy_only:
         cases = [
             replace(case, setting=replace(case.setting, sampling=GREEDY))
@@ -144,6 +154,15 @@ def _cases(proposal: ProposalKind, most: int) -> Iterator[RuleCase]:
         for width in range(1, (most if name in FEW_TOKENS else min(most, 2)) + 1):
             setting = Setting(target, draft, proposal, (width,))
             yield RuleCase(name, setting, 2)
+
+
+def _early_ends(proposal: ProposalKind) -> Iterator[RuleCase]:
+    """Yield toys whose nodes get no further sibling after certain tokens."""
+    setting = Setting(*VECTORS, proposal, (2, 1), last_tokens=frozenset({0, 2}))
+    name = "no further sibling after token 0 or 2"
+    yield RuleCase(name, setting, 2)
+    random = random_setting(proposal, (3,), 3)
+    yield RuleCase(name, replace(random, last_tokens=frozenset({0, 2})), 2)
 
 
 LIMITS: dict[Limit, str] = {

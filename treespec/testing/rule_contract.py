@@ -24,6 +24,9 @@ from treespec.testing.toys import Text
 from treespec.tree import ROOT, TokenTree
 from treespec.types import ProposalKind
 
+FACTS = ("lossless", "greedy_only", "draws_like_autoregressive", "takes_early_ends")
+"""What a rule states with yes or no."""
+
 
 def check_facts(rule: AbstractAcceptanceRule) -> None:
     """Check that a rule states its facts, and that it refuses what they exclude.
@@ -35,7 +38,12 @@ def check_facts(rule: AbstractAcceptanceRule) -> None:
         raise ConformanceError(
             f"{rule!r} must be an object of a subclass of AbstractAcceptanceRule"
         )
-    for fact in ("lossless", "greedy_only", "draws_like_autoregressive"):
+    for fact in (
+        "lossless",
+        "greedy_only",
+        "draws_like_autoregressive",
+        "takes_early_ends",
+    ):
         if type(getattr(rule, fact)) is not bool:
             raise ConformanceError(
                 f"{rule.name}.{fact} must be True or False, got {getattr(rule, fact)!r}"
@@ -80,7 +88,7 @@ def _takes(
     rule: AbstractAcceptanceRule, kind: ProposalKind, most: int, sampling: Sampling
 ) -> bool:
     try:
-        rule.check(kind, most, sampling, "Policy")
+        rule.check(kind, most, False, sampling, "Policy")
     except IncompatiblePartsError:
         return False
     return True

@@ -37,9 +37,9 @@ class RuleReport:
             of float64 for a lossless rule, the bias on these toys for another.
         accepts_equal_laws: Whether a sampled first child is always accepted where
             draft and target agree.
-        takes_early_stops: Whether it stays lossless when a policy decides by the tokens
-            drawn so far whether a node gets one more sibling; ``None`` if it takes no
-            siblings that are drawn in turn.
+        takes_early_ends: Whether it stays lossless when a policy decides by the tokens
+            drawn so far whether a node gets one more sibling; proved where the rule
+            takes several siblings that are drawn in turn.
         acceptance: How often children are accepted where the target's law is
             (.5, .3, .2, 0) and the draft's (.1, .2, .3, .4).
     """
@@ -49,7 +49,7 @@ class RuleReport:
     num_cases: int
     largest_deviation: float
     accepts_equal_laws: bool
-    takes_early_stops: bool | None
+    takes_early_ends: bool
     acceptance: tuple[NodeAcceptance, ...]
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ class RuleReport:
             f"accepts every first child where draft and target agree: "
             f"{_yes(self.accepts_equal_laws)}",
             f"lossless if siblings end early by what was drawn: "
-            f"{_yes(self.takes_early_stops)}",
+            f"{_yes(self.takes_early_ends)}",
         ]
         rows = [("proposal", "children", "accepted", "optimum")]
         rows += [
@@ -75,5 +75,5 @@ class RuleReport:
         return "\n".join([*facts, table(rows)])
 
 
-def _yes(fact: bool | None) -> str:
-    return "-" if fact is None else "yes" if fact else "no"
+def _yes(fact: bool) -> str:
+    return "yes" if fact else "no"

@@ -12,18 +12,14 @@ from treespec.testing.rule_cases import (
     GREEDY,
     PAIRS,
     VECTORS,
-    RuleCase,
     most_tried,
     rule_cases,
 )
 from treespec.testing.rule_contract import check_facts, check_numbers, check_purity
-from treespec.testing.rule_laws import EXACT, check_law, measure
+from treespec.testing.rule_laws import check_law, measure
 from treespec.testing.rule_report import NodeAcceptance, RuleReport
 from treespec.testing.rule_seeds import check_draws
 from treespec.types import ProposalKind
-
-SEQUENTIAL = (ProposalKind.WITH_REPLACEMENT, ProposalKind.WITHOUT_REPLACEMENT)
-"""Kinds whose siblings are drawn one after the other, so that they can end early."""
 
 
 def check_acceptance_rule(rule: AbstractAcceptanceRule) -> RuleReport:
@@ -61,7 +57,7 @@ def check_acceptance_rule(rule: AbstractAcceptanceRule) -> RuleReport:
         num_cases=len(cases),
         largest_deviation=max(deviations),
         accepts_equal_laws=_accepts_equal_laws(checked),
-        takes_early_stops=_takes_early_stops(checked),
+        takes_early_ends=rule.takes_early_ends,
         acceptance=_acceptance(checked),
     )
 
@@ -82,16 +78,6 @@ def _accepts_equal_laws(rule: AbstractAcceptanceRule) -> bool:
             rule, _fit(rule, Setting(*models, proposal, (width,))), (0,)
         )
     )
-
-
-def _takes_early_stops(rule: AbstractAcceptanceRule) -> bool | None:
-    settings = [
-        _fit(rule, Setting(*VECTORS, proposal, (2, 1), last_tokens=frozenset({0, 2})))
-        for proposal, most in rule.proposals.items()
-        if proposal in SEQUENTIAL and most_tried(proposal, most) > 1
-    ]
-    cases = [RuleCase("stopped siblings", setting, 2) for setting in settings]
-    return all(measure(rule, case) <= EXACT for case in cases) if cases else None
 
 
 def _acceptance(rule: AbstractAcceptanceRule) -> tuple[NodeAcceptance, ...]:
