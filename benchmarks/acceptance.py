@@ -146,8 +146,10 @@ class Comparison(AbstractAcceptanceRule):
         sampling: Sampling,
         optimum: float,
     ) -> Sample:
+        # The same seeds for every rule, others for every tree.
+        first_seed = self.repeats * len(self.samples[rule.name])
         lengths, start = [], time.perf_counter()
-        for seed in range(self.repeats):
+        for seed in range(first_seed, first_seed + self.repeats):
             chance = GeneratorChance(torch.Generator().manual_seed(seed))
             found = rule.accept(tree, target_logits, sampling, chance)
             lengths.append(len(found.node_ids))
