@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from treespec import acceptance
+from treespec.acceptance.base import ANY_PROPOSAL
+from treespec.types import ProposalKind
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL)
@@ -77,3 +81,22 @@ def test_ci_runs_the_very_test_command_of_the_readme() -> None:
     (line,) = (line for line in SETUP if "pytest" in line)
     command = line.partition("#")[0].strip()
     assert command in (ROOT / ".ci/run").read_text().splitlines()
+
+
+def test_the_table_of_rules_has_every_rule_and_what_it_takes() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \|", README, flags=re.MULTILINE)
+    options = {path.stem for path in (ROOT / "conf/acceptance").glob("*.yaml")}
+    assert set(dict(rows)) == options - {"custom"}
+    for name, takes in rows:
+        text = (ROOT / f"conf/acceptance/{name}.yaml").read_text(encoding="utf-8")
+        (target,) = re.findall(r"^_target_: treespec\.acceptance\.(\w+)$", text, re.M)
+        rule = getattr(acceptance, target)()
+        told = {kind for kind in ProposalKind if kind in takes.split("`")}
+        several = {kind for kind, most in rule.proposals.items() if most != 1}
+        if "any tree" in takes:
+            assert rule.proposals == ANY_PROPOSAL
+        elif takes == "one drawn child per node":
+            assert not several
+        else:
+            assert told == several
+        assert ("lossy" in takes) != rule.lossless
