@@ -1,6 +1,6 @@
 """Hand-made records: steps, results and outcomes without any model."""
 
-from treespec.metrics import PromptOutcome
+from treespec.outcome import PromptOutcome
 from treespec.types import GenerationResult, NodeTrace, StepRecord
 
 STEP_S = 0.010

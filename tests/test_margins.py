@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from treespec.margins import explains, margin
-from treespec.metrics import FAR
+from treespec.outcome import FAR
 from treespec.sampling import Sampling, look_up
 
 VOCAB_SIZE = 6

@@ -15,7 +15,8 @@ from tests.outcomes import (
     make_steps,
 )
 from treespec import metrics
-from treespec.metrics import Divergence, Quality, summarize
+from treespec.metrics import summarize
+from treespec.outcome import Divergence, Quality
 from treespec.types import NodeTrace
 
 CHAIN_STEPS = make_steps((4, 0, 2, 1), (1, 1, 1, 1))

@@ -26,8 +26,8 @@ from torch import Tensor
 
 from treespec.acceptance import AbstractAcceptanceRule
 from treespec.margins import margin
-from treespec.metrics import FAR, Divergence, Verdict
 from treespec.models.base import AbstractLanguageModel
+from treespec.outcome import FAR, Divergence, Verdict
 from treespec.rereading import Reader
 from treespec.sampling import Sampling, uniforms
 from treespec.types import GenerationResult

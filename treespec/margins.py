@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from treespec.metrics import FAR
+from treespec.outcome import FAR
 from treespec.sampling import Sampling
 
 _LEAST, _MOST = -40.0, 10.0  # powers of 2 between which noise is searched

@@ -16,8 +16,9 @@ from treespec.acceptance import Greedy, SampleAndMatch
 from treespec.audit import Finding, audit, texts_must_agree
 from treespec.decoder import SpeculativeDecoder
 from treespec.errors import NumericalError
-from treespec.metrics import PromptOutcome, Quality, Summary, summarize
+from treespec.metrics import Summary, summarize
 from treespec.models.session import Feed, ModelSession
+from treespec.outcome import PromptOutcome, Quality
 from treespec.quality import mean_token_logprob
 from treespec.sampling import Sampling
 from treespec.stopwatch import Stopwatch

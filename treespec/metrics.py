@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
+from treespec.outcome import PromptOutcome
 from treespec.stats import (
     Floats,
     bootstrap_interval,
@@ -28,79 +29,10 @@ from treespec.stats import (
 )
 from treespec.types import GenerationResult, StepRecord
 
-Verdict = Literal["identical", "tie", "violation", "unchecked", "lossy"]
 Summary = dict[str, Any]
 
 BOOTSTRAP_SEED = 0
 MIN_PROMPTS_FOR_INTERVAL = 5
-FAR = float(np.finfo(np.float32).max)
-"""The margin of a token that no noise explains: JSON knows no infinity."""
-
-
-@dataclass(frozen=True, slots=True)
-class Divergence:
-    """Where a speculative text left the baseline's, and how close the call was.
-
-    Attributes:
-        index: Position in the new tokens: of the first difference or, in a violation
-            after a tie, of the token that is no tie.
-        margin: Twice the least change of all of the target's logits that would make
-            the token the one to choose. Greedy, how far it is behind the best one.
-        noise: How far the target's logits there were measured to be off, at most; a
-            margin of at most twice that is a tie.
-    """
-
-    index: int
-    margin: float
-    noise: float
-
-
-@dataclass(frozen=True, slots=True)
-class Quality:
-    """What the target thinks of the two texts of one prompt.
-
-    The target reads each text once; its law is that of temperature 1, without top-k,
-    top-p or processors, so that texts of all samplings compare. ``None`` for a text
-    without new tokens.
-
-    Attributes:
-        mean_token_logprob: Mean log-probability of a new token of the speculative text.
-        baseline_mean_token_logprob: The same for the baseline's text.
-    """
-
-    mean_token_logprob: float | None
-    baseline_mean_token_logprob: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class PromptOutcome:
-    """One prompt, decoded with and without speculation in the same process.
-
-    Attributes:
-        id: The prompt's name in its dataset.
-        category: What kind of task it is.
-        speculative: What tree speculation made of it.
-        baseline: What autoregressive decoding made of it.
-        lossless: ``identical`` texts; a ``tie`` of two choices within numerical noise;
-            a ``violation``; ``unchecked``, where texts need not agree (rules that keep
-            the law of a sampled text); or ``lossy``, where the rule does not keep the
-            target's law.
-        divergence: Where the texts part; ``None`` if they do not or were not compared.
-        quality: What the target thinks of the texts; only where the rule is lossy.
-    """
-
-    id: str
-    category: str
-    speculative: GenerationResult
-    baseline: GenerationResult
-    lossless: Verdict
-    divergence: Divergence | None = None
-    quality: Quality | None = None
-
-    @property
-    def num_prompt_tokens(self) -> int:
-        """Number of tokens of the prompt."""
-        return len(self.speculative.prompt_tokens)
 
 
 def summarize(

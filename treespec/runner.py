@@ -24,12 +24,13 @@ from treespec.environment import describe_machine, describe_model
 from treespec.errors import TreespecError
 from treespec.job import DRAFT, TARGET, Job
 from treespec.measure import Measurement, Task, measure
-from treespec.metrics import PromptOutcome, Summary
+from treespec.metrics import Summary
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.huggingface import HuggingFaceModel
 from treespec.models.loading import ModelInfo, inspect, load_module, locate
 from treespec.models.source import LocatedModel, check_source
 from treespec.models.vocabulary import check_pair
+from treespec.outcome import PromptOutcome
 from treespec.sinks.base import RunInfo, recording, status_of
 from treespec.sinks.run_folder import SUMMARY, RunFolderSink, is_done
 from treespec.sinks.terminal import render

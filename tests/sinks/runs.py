@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from tests.outcomes import make_outcome
-from treespec.metrics import Divergence, Quality, summarize
+from treespec.metrics import summarize
+from treespec.outcome import Divergence, Quality
 from treespec.sinks.base import RunInfo, recording
 
 

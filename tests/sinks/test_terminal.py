@@ -7,7 +7,8 @@ import pytest
 
 from tests.outcomes import make_outcome
 from tests.sinks.runs import make_outcomes, make_run, record
-from treespec.metrics import FAR, Divergence, Quality, summarize
+from treespec.metrics import summarize
+from treespec.outcome import FAR, Divergence, Quality
 from treespec.sinks.terminal import TerminalSink, render
 
 

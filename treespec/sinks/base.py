@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from treespec.metrics import PromptOutcome, Summary
+from treespec.metrics import Summary
+from treespec.outcome import PromptOutcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import yaml
 
 from treespec.errors import TreespecError
-from treespec.metrics import PromptOutcome, Summary, summarize
+from treespec.metrics import Summary, summarize
+from treespec.outcome import PromptOutcome
 from treespec.sinks.rows import (
     MODES,
     NODE_SCHEMA,

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from treespec.errors import TreespecError
-from treespec.metrics import Divergence, PromptOutcome, Quality
+from treespec.outcome import Divergence, PromptOutcome, Quality
 from treespec.types import GenerationResult, NodeTrace, StepRecord
 
 Row = dict[str, Any]

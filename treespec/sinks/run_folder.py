@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 import yaml
 
 from treespec.errors import TreespecError
-from treespec.metrics import PromptOutcome, Summary
+from treespec.metrics import Summary
+from treespec.outcome import PromptOutcome
 from treespec.sinks.base import AbstractSink, RunInfo, RunStatus
 from treespec.sinks.rows import (
     NODE_SCHEMA,

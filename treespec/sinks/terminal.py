@@ -8,12 +8,8 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, TextIO
 
-from treespec.metrics import (
-    FAR,
-    MIN_PROMPTS_FOR_INTERVAL,
-    PromptOutcome,
-    Summary,
-)
+from treespec.metrics import MIN_PROMPTS_FOR_INTERVAL, Summary
+from treespec.outcome import FAR, PromptOutcome
 from treespec.sinks.base import AbstractSink, RunInfo, RunStatus
 
 _WIDTH = 88

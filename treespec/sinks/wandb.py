@@ -17,7 +17,8 @@ from typing import Any, Literal
 from urllib.parse import urlparse
 
 from treespec.errors import TreespecError
-from treespec.metrics import PromptOutcome, Summary, summarize_prompt
+from treespec.metrics import Summary, summarize_prompt
+from treespec.outcome import PromptOutcome
 from treespec.sinks.base import AbstractSink, RunInfo, RunStatus
 
 _MODES = ("offline", "online", "disabled")
