@@ -42,6 +42,7 @@ from treespec.acceptance import (
 )
 from treespec.acceptance.base import ANY_PROPOSAL, draft_law
 from treespec.acceptance.optimum import optimal_acceptance
+from treespec.chance import AbstractChance, GeneratorChance
 from treespec.controllers import Constant
 from treespec.datasets.base import Prompt
 from treespec.datasets.jsonl import JsonlDataset
@@ -50,7 +51,7 @@ from treespec.drafters import DraftModel
 from treespec.models.loading import LoadedModel, load
 from treespec.models.source import ModelSource
 from treespec.policies import AbstractDraftPolicy, SampledChain, SampledTree, TopKTree
-from treespec.sampling import AbstractChance, GeneratorChance, Sampling
+from treespec.sampling import Sampling
 from treespec.stats import bootstrap_interval
 from treespec.tree import ROOT, TokenTree
 from treespec.types import Acceptance, ProposalKind

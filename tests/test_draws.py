@@ -9,7 +9,7 @@ import torch
 from scipy.stats import chisquare
 from torch import Tensor
 
-from treespec.sampling import (
+from treespec.chance import (
     NO_TOKEN,
     GeneratorChance,
     draw,

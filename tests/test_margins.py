@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from treespec.chance import look_up
 from treespec.margins import explains, margin
 from treespec.outcome import FAR
-from treespec.sampling import Sampling, look_up
+from treespec.sampling import Sampling
 
 VOCAB_SIZE = 6
 SAMPLINGS = [

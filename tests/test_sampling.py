@@ -18,8 +18,9 @@ from transformers import (
 )
 
 from tests.strategies import VOCAB_SIZE, repeatable, token_trees
+from treespec.chance import GeneratorChance, draw
 from treespec.errors import TreespecError
-from treespec.sampling import GeneratorChance, Sampling, draw
+from treespec.sampling import Sampling
 from treespec.tree import TokenTree
 
 

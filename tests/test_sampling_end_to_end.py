@@ -27,6 +27,7 @@ from treespec.acceptance import (
     SpecHub,
 )
 from treespec.acceptance.base import ANY_PROPOSAL
+from treespec.chance import AbstractChance
 from treespec.controllers import Constant
 from treespec.decoder import Run, SpeculativeDecoder
 from treespec.drafters import DraftModel, PromptLookup
@@ -39,7 +40,7 @@ from treespec.policies import (
     SampledTree,
     TopKTree,
 )
-from treespec.sampling import AbstractChance, Sampling
+from treespec.sampling import Sampling
 from treespec.testing import check_decoder
 from treespec.testing.enumeration import outcomes
 from treespec.testing.laws import Law, Setting, autoregressive_law, distance

@@ -7,8 +7,8 @@ from collections import defaultdict
 import pytest
 import torch
 
+from treespec.chance import NO_TOKEN, GeneratorChance
 from treespec.errors import TreespecError
-from treespec.sampling import NO_TOKEN, GeneratorChance
 from treespec.siblings import draw_siblings
 from treespec.testing.enumeration import outcomes
 from treespec.types import ProposalKind

@@ -25,11 +25,12 @@ import torch
 from torch import Tensor
 
 from treespec.acceptance import AbstractAcceptanceRule
+from treespec.chance import uniforms
 from treespec.margins import margin
 from treespec.models.base import AbstractLanguageModel
 from treespec.outcome import FAR, Divergence, Verdict
 from treespec.rereading import Reader
-from treespec.sampling import Sampling, uniforms
+from treespec.sampling import Sampling
 from treespec.types import GenerationResult
 
 WINDOW = 32

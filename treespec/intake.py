@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
+from treespec.chance import GeneratorChance
 from treespec.errors import TreespecError
 from treespec.models.base import AbstractLanguageModel
 from treespec.request import Request, Stopping
-from treespec.sampling import GeneratorChance
 
 Prompt = str | Sequence[int]
 Seed = int | Sequence[int] | None

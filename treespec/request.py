@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from treespec.chance import AbstractChance
 from treespec.models.session import CachedSequence
-from treespec.sampling import AbstractChance
 from treespec.types import (
     Budget,
     FinishReason,

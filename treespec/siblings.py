@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from treespec.chance import NO_TOKEN, AbstractChance
 from treespec.errors import TreespecError
-from treespec.sampling import NO_TOKEN, AbstractChance
 from treespec.types import ProposalKind
 
 PAIR = 2

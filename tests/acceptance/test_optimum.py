@@ -15,8 +15,8 @@ from torch import Tensor
 
 from treespec import acceptance
 from treespec.acceptance.optimum import optimal_acceptance
+from treespec.chance import NO_TOKEN
 from treespec.errors import TreespecError
-from treespec.sampling import NO_TOKEN
 from treespec.siblings import draw_siblings
 from treespec.testing.enumeration import outcomes
 from treespec.testing.laws import Setting, expected_accepted

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from tests.strategies import CPU, VOCAB_SIZE, repeatable, token_trees
 from treespec.acceptance import ChainSpeculative, Greedy, SampleAndMatch
+from treespec.chance import AbstractChance, GeneratorChance
 from treespec.errors import NumericalError
-from treespec.sampling import AbstractChance, GeneratorChance, Sampling
+from treespec.sampling import Sampling
 from treespec.testing.laws import Setting, play_round
 from treespec.testing.toys import constant_model, random_model
 from treespec.tree import ROOT, Layer, TokenTree, root_tree

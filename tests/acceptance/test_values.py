@@ -24,7 +24,8 @@ from treespec.acceptance import (
 )
 from treespec.acceptance.base import ANY_PROPOSAL, follow, target_law
 from treespec.acceptance.k_seq import smallest_scale
-from treespec.sampling import AbstractChance, Sampling
+from treespec.chance import AbstractChance
+from treespec.sampling import Sampling
 from treespec.testing.laws import Setting, expected_accepted, rounds
 from treespec.testing.toys import constant_model, random_model
 from treespec.tree import TokenTree

@@ -6,10 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.scripts import make_tree
+from treespec.chance import GeneratorChance
 from treespec.draft import AbstractDraft, Children, DenseDraft, SparseDraft
 from treespec.errors import TreespecError
 from treespec.policies import AbstractDraftPolicy, Chain, Growth, SampledChain, TopKTree
-from treespec.sampling import GeneratorChance, Sampling
+from treespec.sampling import Sampling
 from treespec.testing.toys import random_model
 from treespec.tree import NO_PARENT, ROOT, TokenTree
 from treespec.types import Budget, ProposalKind

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from treespec.acceptance import AbstractAcceptanceRule, SampleAndMatch
 from treespec.acceptance.base import target_law
-from treespec.sampling import AbstractChance, Sampling
+from treespec.chance import AbstractChance
+from treespec.sampling import Sampling
 from treespec.tree import TokenTree
 from treespec.types import Acceptance, ProposalKind
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from treespec.sampling import NO_TOKEN, AbstractChance
+from treespec.chance import NO_TOKEN, AbstractChance
 from treespec.testing import ConformanceError
 from treespec.testing.enumeration import ScriptedChance, outcomes, replays
 

@@ -15,6 +15,7 @@ from tests.testing.faulty_policies import (
     TopKAsSampled,
     Wrapped,
 )
+from treespec.chance import NO_TOKEN
 from treespec.policies import (
     AbstractDraftPolicy,
     Chain,
@@ -23,7 +24,6 @@ from treespec.policies import (
     SampledTree,
     TopKTree,
 )
-from treespec.sampling import NO_TOKEN
 from treespec.testing import ConformanceError, check_draft_policy
 from treespec.tree import Layer
 from treespec.types import ProposalKind

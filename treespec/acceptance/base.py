@@ -14,8 +14,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from treespec.chance import AbstractChance
 from treespec.errors import IncompatiblePartsError, NumericalError
-from treespec.sampling import AbstractChance, Sampling
+from treespec.sampling import Sampling
 from treespec.tree import ROOT, HostTree, TokenTree
 from treespec.types import Acceptance, ProposalKind
 

@@ -13,7 +13,7 @@ from treespec.acceptance.nodewise import (
     Siblings,
     recover,
 )
-from treespec.sampling import AbstractChance
+from treespec.chance import AbstractChance
 from treespec.types import ProposalKind
 
 _CLOSE = 1e-7

@@ -19,7 +19,8 @@ from treespec.acceptance.base import (
     positive_mass,
     target_law,
 )
-from treespec.sampling import AbstractChance, Sampling
+from treespec.chance import AbstractChance
+from treespec.sampling import Sampling
 from treespec.tree import ROOT, TokenTree
 from treespec.types import Acceptance, ProposalKind
 

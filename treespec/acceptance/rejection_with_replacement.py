@@ -11,7 +11,7 @@ from treespec.acceptance.nodewise import (
     reject_in_turn,
     same_law,
 )
-from treespec.sampling import AbstractChance
+from treespec.chance import AbstractChance
 from treespec.types import ProposalKind
 
 

@@ -11,7 +11,7 @@ from treespec.acceptance.nodewise import (
     law_without,
     reject_in_turn,
 )
-from treespec.sampling import AbstractChance
+from treespec.chance import AbstractChance
 from treespec.types import ProposalKind
 
 

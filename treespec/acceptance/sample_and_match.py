@@ -12,7 +12,8 @@ from treespec.acceptance.base import (
     follow,
     target_law,
 )
-from treespec.sampling import AbstractChance, Sampling
+from treespec.chance import AbstractChance
+from treespec.sampling import Sampling
 from treespec.tree import TokenTree
 from treespec.types import Acceptance
 

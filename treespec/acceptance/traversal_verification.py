@@ -16,7 +16,8 @@ from treespec.acceptance.base import (
     target_law,
 )
 from treespec.acceptance.nodewise import law_without, same_law
-from treespec.sampling import AbstractChance, Sampling
+from treespec.chance import AbstractChance
+from treespec.sampling import Sampling
 from treespec.tree import ROOT, HostTree, TokenTree
 from treespec.types import Acceptance, ProposalKind
 

@@ -12,8 +12,9 @@ from treespec.acceptance.base import (
     AbstractAcceptanceRule,
     target_law,
 )
+from treespec.chance import AbstractChance
 from treespec.errors import TreespecError
-from treespec.sampling import AbstractChance, Sampling
+from treespec.sampling import Sampling
 from treespec.tree import ROOT, HostTree, TokenTree
 from treespec.types import Acceptance
 

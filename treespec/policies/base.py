@@ -15,8 +15,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from treespec.chance import NO_TOKEN, AbstractChance
 from treespec.draft import AbstractDraft, Children
-from treespec.sampling import NO_TOKEN, AbstractChance, Sampling
+from treespec.sampling import Sampling
 from treespec.siblings import draw_siblings
 from treespec.tree import Layer, TokenTree, path_logprobs
 from treespec.types import Budget, ProposalKind

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from treespec.acceptance import AbstractAcceptanceRule
+from treespec.chance import AbstractChance
 from treespec.errors import NumericalError
-from treespec.sampling import AbstractChance, Sampling
+from treespec.sampling import Sampling
 from treespec.testing.drawing import draw_tree
 from treespec.testing.failure import ConformanceError
 from treespec.tree import ROOT, HostTree, TokenTree

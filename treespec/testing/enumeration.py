@@ -15,7 +15,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from treespec.sampling import NO_TOKEN, AbstractChance
+from treespec.chance import NO_TOKEN, AbstractChance
 from treespec.testing.failure import ConformanceError
 
 Outcome = TypeVar("Outcome")

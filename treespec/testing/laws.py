@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from treespec.acceptance import AbstractAcceptanceRule
-from treespec.sampling import NO_TOKEN, AbstractChance, Sampling
+from treespec.chance import NO_TOKEN, AbstractChance
+from treespec.sampling import Sampling
 from treespec.siblings import draw_siblings
 from treespec.testing.enumeration import outcomes
 from treespec.testing.toys import Model, Text

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
+from treespec.chance import AbstractChance
 from treespec.draft import AbstractDraft, Children, DenseDraft, SparseDraft
 from treespec.policies import AbstractDraftPolicy, Growth
-from treespec.sampling import AbstractChance, Sampling
+from treespec.sampling import Sampling
 from treespec.testing.drawing import describe, draw_tree
 from treespec.testing.failure import ConformanceError
 from treespec.testing.laws import CPU, PLAIN, node_texts

@@ -8,8 +8,8 @@ from dataclasses import fields
 import torch
 from torch import Tensor
 
+from treespec.chance import GeneratorChance
 from treespec.policies import AbstractDraftPolicy, Growth
-from treespec.sampling import GeneratorChance
 from treespec.testing.drawing import draw_tree
 from treespec.testing.enumeration import ScriptedChance
 from treespec.testing.failure import ConformanceError

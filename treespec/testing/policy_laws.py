@@ -17,8 +17,8 @@ from treespec.acceptance import (
     SampleAndMatch,
     SpecHub,
 )
+from treespec.chance import NO_TOKEN, AbstractChance
 from treespec.policies import AbstractDraftPolicy
-from treespec.sampling import NO_TOKEN, AbstractChance
 from treespec.siblings import draw_siblings
 from treespec.testing.drawing import draw_tree, row
 from treespec.testing.enumeration import outcomes

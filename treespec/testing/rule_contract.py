@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from treespec.acceptance import AbstractAcceptanceRule
+from treespec.chance import AbstractChance, GeneratorChance
 from treespec.errors import IncompatiblePartsError, NumericalError
-from treespec.sampling import AbstractChance, GeneratorChance, Sampling
+from treespec.sampling import Sampling
 from treespec.testing.checked_rule import CheckedRule
 from treespec.testing.drawing import draw_tree
 from treespec.testing.enumeration import ScriptedChance, outcomes, replays

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from treespec.acceptance import AbstractAcceptanceRule
-from treespec.sampling import GeneratorChance
+from treespec.chance import GeneratorChance
 from treespec.testing.failure import ConformanceError
 from treespec.testing.laws import Setting, play_round
 from treespec.testing.rule_cases import GREEDY, random_setting
