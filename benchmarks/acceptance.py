@@ -8,11 +8,12 @@ lossless for it, ``--repeats`` times with the same seeds, and decoding goes on w
 target's own draw: whatever a tree looks like, the text is the same, so that all ways
 to draft meet the same text.
 
-Prints per way to draft and rule: accepted draft tokens per step, the same against the
-first rule of the group (paired), how often a child of the root could be accepted at best
-(1 + min over token sets H of P(H) - Q(H)), how far below that the rule stayed, and what
-it takes. Trees are drawn, so that a few lucky ones may lie above. Intervals are 95% BCa bootstraps over trees; trees of one text are not
-independent, so they are a little narrow.
+Prints per way to draft and rule: accepted draft tokens per step; the same against the
+first rule of the group, tree by tree; how often a child of the root could be accepted at
+best (1 + min over token sets H of P(H) - Q(H)), and how far below that the rule stayed;
+and what the rule takes. Trees are drawn, so that lucky ones may lie above the optimum.
+Intervals are 95% BCa bootstraps over trees; trees of one text are not independent, so
+they are a little narrow.
 """
 
 from __future__ import annotations
