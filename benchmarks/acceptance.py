@@ -9,8 +9,8 @@ target's own draw: whatever a tree looks like, the text is the same, so that all
 to draft meet the same text.
 
 Prints per way to draft and rule: accepted draft tokens per step; the same against the
-first rule of the group, tree by tree; how often a child of the root could be accepted at
-best (1 + min over token sets H of P(H) - Q(H)), and how far below that the rule stayed;
+first rule of the group, tree by tree; how often a child of the root could be accepted
+at best (1 + min over token sets H of P(H) - Q(H)), and how far below the rule stayed;
 and what the rule takes. Trees are drawn, so that lucky ones may lie above the optimum.
 Intervals are 95% BCa bootstraps over trees; trees of one text are not independent, so
 they are a little narrow.
