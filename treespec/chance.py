@@ -22,10 +22,10 @@ class AbstractChance(ABC):
     """
 
     @abstractmethod
-    def accepts(self, probability: Tensor) -> bool:
+    def accepts(self, probability: Tensor | float) -> bool:
         """Return true with the given probability; above 1 means 1.
 
-        Waits for the device.
+        Waits for the device of a tensor.
 
         Args:
             probability: A scalar.  # []
@@ -67,10 +67,9 @@ class GeneratorChance(AbstractChance):
 
     generator: torch.Generator
 
-    def accepts(self, probability: Tensor) -> bool:
+    def accepts(self, probability: Tensor | float) -> bool:
         """Return true with the given probability: never at 0, always at 1."""
-        uniform = uniforms((), self.generator).to(probability.device)
-        return bool(uniform < probability)
+        return float(uniforms((), self.generator)) < float(probability)
 
     def draw(self, probs: Tensor) -> Tensor:
         """Draw one token per row; see the function ``draw``."""

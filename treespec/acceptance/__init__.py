@@ -6,6 +6,8 @@ from treespec.acceptance.chain_speculative import ChainSpeculative
 from treespec.acceptance.greedy import Greedy
 from treespec.acceptance.greedy_draft_transport import GreedyDraftTransport
 from treespec.acceptance.k_seq import KSeq
+from treespec.acceptance.nodewise import AbstractNodewiseRule, Siblings, recover
+from treespec.acceptance.optimum import optimal_acceptance
 from treespec.acceptance.rejection_with_replacement import RejectionWithReplacement
 from treespec.acceptance.rejection_without_replacement import (
     RejectionWithoutReplacement,
@@ -17,6 +19,7 @@ from treespec.acceptance.typical_acceptance import TypicalAcceptance
 
 __all__ = [
     "AbstractAcceptanceRule",
+    "AbstractNodewiseRule",
     "BlockVerification",
     "ChainSpeculative",
     "Greedy",
@@ -25,7 +28,10 @@ __all__ = [
     "RejectionWithReplacement",
     "RejectionWithoutReplacement",
     "SampleAndMatch",
+    "Siblings",
     "SpecHub",
     "TraversalVerification",
     "TypicalAcceptance",
+    "optimal_acceptance",
+    "recover",
 ]

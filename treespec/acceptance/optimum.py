@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from treespec.errors import TreespecError, require_integer
+from treespec.errors import TreespecError, require_integer, unknown_name
 from treespec.siblings import PAIR
 from treespec.types import ProposalKind
 
@@ -43,13 +43,22 @@ def optimal_acceptance(
             ``draft_probs``: for them the optimum is the target's mass of the set.
 
     Raises:
-        TreespecError: The proposal is ``deterministic``, there is no draft, or a law
-            is empty.
+        TreespecError: The proposal is ``deterministic`` or none, there is no draft, a
+            law is empty, or the two are not over the same tokens.
     """
     require_integer("num_drafts", num_drafts, 1)
+    if proposal not in list(ProposalKind):
+        raise unknown_name("proposal", str(proposal), ProposalKind)
     for name, law in (("target_probs", target_probs), ("draft_probs", draft_probs)):
+        if not isinstance(law, Tensor) or law.dim() != 1:
+            raise TreespecError(f"{name} must be a tensor of shape [V], got {law!r}")
         if not bool(law.sum() > 0):
             raise TreespecError(f"{name} must be a law, but its mass is not above 0")
+    if target_probs.shape != draft_probs.shape:
+        raise TreespecError(
+            "target_probs and draft_probs must be laws over the same tokens, got "
+            f"{target_probs.shape[0]} and {draft_probs.shape[0]}"
+        )
     target, draft = _normalised(target_probs), _normalised(draft_probs)
     match proposal:
         case ProposalKind.DETERMINISTIC:
