@@ -241,11 +241,6 @@ def test_a_prompt_draws_from_its_own_seed_whatever_its_neighbours(
         ("policy.top_k=true", "policy.top_k must be an integer >= 1, got True"),
         ("drafter.max_ngram=2.5", "drafter.max_ngram must be an integer >= 1"),
         ("drafter.max_candidates=nan", "drafter.max_candidates must be an integer"),
-        (
-            "+acceptance.inner._target_=treespec.acceptance.Greedy",
-            "Write a part inside of a part with braces: "
-            "'+acceptance.inner={_target_: ...}'",
-        ),
         ("wandb.mood=offline", "unknown key wandb.mood. Did you mean wandb.mode?"),
         ("-m policy=chain,foo", "unknown policy=foo"),
         (
@@ -518,6 +513,20 @@ def test_every_key_of_the_configuration_has_a_comment():
             if key and key[1] not in structure and "override /" not in line:
                 in_table = path.parent.name == "experiment" and line.endswith(":")
                 assert before.lstrip().startswith("#") or in_table, f"{path}: {line}"
+
+
+def test_a_part_inside_of_a_part_is_told_how_to_be_written(command):
+    """Hydra adds a new key by +, but not a key below a new key."""
+    ended = command(
+        "acceptance=custom",
+        "acceptance._target_=treespec.acceptance.Greedy",
+        "+acceptance.inner._target_=treespec.acceptance.Greedy",
+    )
+    assert ended.code == 2
+    (error,) = ended.errors
+    assert error.endswith(
+        "Write a part inside of a part with braces: '+acceptance.inner={_target_: ...}'"
+    )
 
 
 def test_help_says_how_to_choose_parts(command, capfd):
