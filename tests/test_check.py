@@ -51,6 +51,34 @@ def test_a_rule_that_is_biased_fails_and_shows_a_case(command, tmp_path):
     )
 
 
+WRAPPER = """
+from dataclasses import dataclass
+from treespec.acceptance import AbstractNodewiseRule, SpecHub
+
+
+@dataclass(frozen=True)
+class Wrapper(AbstractNodewiseRule):
+    inner: AbstractNodewiseRule
+    proposals = SpecHub.proposals
+
+    def choose(self, siblings, chance):
+        return self.inner.choose(siblings, chance)
+"""
+
+
+def test_a_part_inside_of_a_part_has_a_target_of_its_own(command, tmp_path):
+    """Its ``_target_`` was taken for one that chooses an option of a group."""
+    (tmp_path / "wrapped_rules.py").write_text(WRAPPER)
+    ended = command(
+        "check",
+        "acceptance._target_=wrapped_rules.Wrapper",
+        "+acceptance.inner._target_=treespec.acceptance.SpecHub",
+        tiny=False,
+    )
+    assert (ended.code, ended.errors) == (0, [])
+    assert ended.out.startswith("ok acceptance Wrapper")
+
+
 def test_several_parts_are_checked_at_once(command):
     ended = command(
         "check", "drafter=draft_model", "controller=off", "policy=chain", tiny=False

@@ -515,20 +515,6 @@ def test_every_key_of_the_configuration_has_a_comment():
                 assert before.lstrip().startswith("#") or in_table, f"{path}: {line}"
 
 
-def test_a_part_inside_of_a_part_is_told_how_to_be_written(command):
-    """Hydra adds a new key by +, but not a key below a new key."""
-    ended = command(
-        "acceptance=custom",
-        "acceptance._target_=treespec.acceptance.Greedy",
-        "+acceptance.inner._target_=treespec.acceptance.Greedy",
-    )
-    assert ended.code == 2
-    (error,) = ended.errors
-    assert error.endswith(
-        "Write a part inside of a part with braces: '+acceptance.inner={_target_: ...}'"
-    )
-
-
 def test_help_says_how_to_choose_parts(command, capfd):
     with pytest.raises(SystemExit) as left:
         command("--help", tiny=False)

@@ -178,8 +178,6 @@ def _explain_unknown_key(key: str, cause: BaseException | None) -> str:
     hint = f" Did you mean {close[0]}?" if close else ""
     listed = f" Available: {', '.join(known)}." if known else ""
     own = f" An argument of a class of yours takes a +: +{key}=VALUE" if prefix else ""
-    if any(typed.startswith(f"+{key}.") for typed in sys.argv):
-        own = f" Write a part inside of a part with braces: '+{key}={{_target_: ...}}'"
     return f"unknown key {key}.{hint}{listed}{own}"
 
 
@@ -344,9 +342,8 @@ def _custom_parts(arguments: list[str]) -> list[str]:
     Otherwise a class of the user would be given the keys of the group's default.
     """
     keys = {argument.partition("=")[0].lstrip("+") for argument in arguments}
-    groups = [
-        key.removesuffix("._target_") for key in keys if key.endswith("._target_")
-    ]
+    targets = [key.split(".") for key in keys if key.endswith("._target_")]
+    groups = [words[0] for words in targets if len(words) == 2]
     chosen = [f"{group}=custom" for group in sorted(groups) if group not in keys]
     return chosen + arguments
 
