@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from treespec.acceptance import AbstractAcceptanceRule, SampleAndMatch
-from treespec.acceptance.base import target_law
+from treespec.acceptance.base import follow, target_law
 from treespec.chance import AbstractChance
 from treespec.sampling import Sampling
 from treespec.tree import TokenTree
@@ -140,6 +140,53 @@ class LooksUpTheWrongRow(Wrapped):
     def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
         rows = torch.cat((target_logits[:1], target_logits[:-1]))
         return self.rule.accept(tree, rows, sampling, chance)
+
+
+class TakesNodesForRows(Wrapped):
+    """Takes a node's draft law from the row of its number: right if all have one."""
+
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        if tree.draft_probs is not None:
+            last = tree.draft_probs.shape[0] - 1
+            rows = torch.arange(tree.size).clamp(max=last)
+            tree = replace(tree, draft_rows=rows)
+        return self.rule.accept(tree, target_logits, sampling, chance)
+
+
+class TakesSiblingsForNeighbours(Wrapped):
+    """Looks for a node's children right after the first of them."""
+
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        host, path = tree.host(), [0]
+        while path[-1] in host.parents:
+            first = host.parents.index(path[-1])
+            below = range(first, first + host.parents.count(path[-1]))
+            token = int(chance.draw(target_law(target_logits, path[-1], sampling)))
+            match = next((node for node in below if host.tokens[node] == token), None)
+            if match is None:
+                return Acceptance(tuple(path[1:]), token, "recovered")
+            path.append(match)
+        token = int(chance.draw(target_law(target_logits, path[-1], sampling)))
+        return Acceptance(tuple(path[1:]), token, "bonus")
+
+
+class BreaksTiesToTheLast(Wrapped):
+    """Takes the last of the likeliest tokens, where plain decoding takes the first."""
+
+    greedy_only = True
+
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        last = target_logits.shape[-1] - 1 - target_logits.flip(-1).argmax(-1)
+        return follow(tree.host(), lambda node: int(last[node]))
+
+
+class IgnoresTopP(Wrapped):
+    """Reads top_p only if there is a top_k."""
+
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        if sampling.top_k == 0:
+            sampling = replace(sampling, top_p=1.0)
+        return self.rule.accept(tree, target_logits, sampling, chance)
 
 
 class KeepsUniforms(Wrapped):
