@@ -3,7 +3,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from tests.tiny import tiny_model
+from tests.tiny import perturbed, tiny_model
 from treespec.acceptance import (
     AbstractAcceptanceRule,
     ChainSpeculative,
@@ -11,16 +11,17 @@ from treespec.acceptance import (
     SampleAndMatch,
 )
 from treespec.acceptance.base import ANY_PROPOSAL
-from treespec.audit import _Judge, audit, texts_must_agree
+from treespec.audit import Ending, _Judge, audit, texts_must_agree
 from treespec.controllers import Constant
 from treespec.decoder import SpeculativeDecoder
-from treespec.drafters import PromptLookup
+from treespec.drafters import DraftModel, PromptLookup
 from treespec.measure import Measurement, Task, measure
 from treespec.models.base import ModelOutput
 from treespec.models.huggingface import HuggingFaceModel
 from treespec.models.table import TableModel
 from treespec.policies import TopKTree
 from treespec.sampling import Sampling
+from treespec.tree import ancestor_mask, node_depths
 from treespec.types import GenerationResult
 from treespec.verifiers import TreeAttention
 
@@ -57,6 +58,12 @@ def greedy_from(first, model, num_tokens=8):
     return result(tokens)
 
 
+def audited(model, sampling, baseline, speculative, eos_ids=()):
+    """Audit against a baseline that has all the tokens there should be."""
+    ending = Ending(len(baseline.tokens), frozenset(eos_ids))
+    return audit(model, sampling, baseline, speculative, ending)
+
+
 @pytest.fixture
 def model():
     return TableModel(logits_of, VOCAB)
@@ -64,19 +71,19 @@ def model():
 
 def test_equal_texts_are_identical(model):
     text = greedy_from([2], model)
-    found = audit(model, Sampling(), text, text)
+    found = audited(model, Sampling(), text, text)
     assert (found.verdict, found.divergence) == ("identical", None)
 
 
 def test_an_exact_tie_of_the_two_best_tokens_is_a_tie(model):
-    found = audit(model, Sampling(), greedy_from([2], model), greedy_from([3], model))
+    found = audited(model, Sampling(), greedy_from([2], model), greedy_from([3], model))
     assert found.verdict == "tie"
     assert found.divergence is not None
     assert (found.divergence.index, found.divergence.margin) == (0, 0.0)
 
 
 def test_a_token_that_is_not_the_best_is_a_violation(model):
-    found = audit(model, Sampling(), greedy_from([2], model), greedy_from([4], model))
+    found = audited(model, Sampling(), greedy_from([2], model), greedy_from([4], model))
     assert found.verdict == "violation"
     assert found.divergence is not None
     assert found.divergence.margin == 4.0
@@ -87,7 +94,7 @@ def test_after_a_tie_every_later_token_is_still_checked(model):
     good = greedy_from([3], model)
     wrong = (good.tokens[5] + 1) % VOCAB
     spoilt = replace(good, tokens=(*good.tokens[:5], wrong, *good.tokens[6:]))
-    found = audit(model, Sampling(), greedy_from([2], model), spoilt)
+    found = audited(model, Sampling(), greedy_from([2], model), spoilt)
     assert found.verdict == "violation"
     assert found.divergence is not None
     assert found.divergence.index >= 5
@@ -96,10 +103,71 @@ def test_after_a_tie_every_later_token_is_still_checked(model):
 def test_a_text_that_ends_too_early_is_a_violation(model):
     full = greedy_from([2], model)
     short = replace(full, tokens=full.tokens[:4])
-    found = audit(model, Sampling(), full, short)
+    found = audited(model, Sampling(), full, short)
     assert found.verdict == "violation"
     assert found.divergence is not None
     assert found.divergence.index == 4
+
+
+def tied_text(model, num_tokens):
+    """A text that parts from the baseline at an exact tie, of any length."""
+    return greedy_from([3], model, num_tokens)
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "verdict"), [(8, "tie"), (3, "violation"), (12, "violation")]
+)
+def test_after_a_tie_a_text_must_still_end_where_it_should(model, num_tokens, verdict):
+    found = audited(
+        model, Sampling(), greedy_from([2], model), tied_text(model, num_tokens)
+    )
+    assert found.verdict == verdict
+    assert found.divergence.index == (0 if verdict == "tie" else min(num_tokens, 8))
+
+
+def test_after_a_tie_a_text_must_not_go_on_past_its_end_token(model):
+    """Nobody compares its length with the baseline's any more."""
+    text = tied_text(model, 8)
+    baseline = greedy_from([2], model)
+    for eos_ids, verdict in (((), "tie"), (text.tokens[3:4], "violation")):
+        found = audited(model, Sampling(), baseline, text, eos_ids)
+        assert found.verdict == verdict
+    ended = replace(text, tokens=text.tokens[:4], finish_reason="eos")
+    first_place = text.tokens.index(text.tokens[3])
+    assert first_place == 3
+    found = audited(model, Sampling(), baseline, ended, text.tokens[3:4])
+    assert found.verdict == "tie"
+    # A stop string may end a text anywhere.
+    stopped = replace(text, tokens=text.tokens[:2], finish_reason="stop")
+    assert audited(model, Sampling(), baseline, stopped).verdict == "tie"
+
+
+def test_a_mask_that_leaks_does_not_excuse_itself_as_noise(monkeypatch):
+    """Nodes see their earlier siblings; so they do when the audit reads them again."""
+    target = tiny_model("llama", seed=1)
+    decoder = replace(
+        decoder_of(HuggingFaceModel(target), Greedy(), TopKTree(3)),
+        drafter=DraftModel(HuggingFaceModel(perturbed(target, 0.05, seed=2))),
+    )
+    prompts = random_prompts(8)
+    right = decoder.autoregressive().generate(prompts, max_new_tokens=20)
+    sound = []
+
+    def leaking(parents):
+        sound.append(ancestor_mask(parents))
+        place = torch.arange(len(parents))
+        siblings = (parents[:, None] == parents) & (parents[:, None] >= 0)
+        return sound[-1] | (siblings & (place < place[:, None]))
+
+    monkeypatch.setattr("treespec.models.session.ancestor_mask", leaking)
+    monkeypatch.setattr(
+        "treespec.models.session.node_depths", lambda reach: node_depths(sound.pop())
+    )
+    wrong = decoder.generate(prompts, max_new_tokens=20)
+    pairs = [(r, w) for r, w in zip(right, wrong, strict=True) if r.tokens != w.tokens]
+    assert len(pairs) >= 4
+    for pair in pairs:
+        assert audited(decoder.target, Sampling(), *pair).verdict == "violation"
 
 
 class NoisyModel(TableModel):
@@ -124,9 +192,9 @@ def test_a_margin_is_a_tie_up_to_twice_the_measured_noise(gap, verdict):
             return [0.0, 0.0, 4.0, 4.0 - gap, 0.0, 0.0]
         return [0.0, 3.0, 0.0, 0.0, 0.0, 0.0]
 
-    noisy = NoisyModel(table, VOCAB)
+    noisy = NoisyModel(table, VOCAB, dtype=torch.bfloat16)
     ones = [1] * 10
-    found = audit(noisy, Sampling(), result([*ones, 2, 1]), result([*ones, 3, 1]))
+    found = audited(noisy, Sampling(), result([*ones, 2, 1]), result([*ones, 3, 1]))
     assert found.verdict == verdict
     assert found.divergence is not None
     assert found.divergence.noise == pytest.approx(0.25)
@@ -152,7 +220,7 @@ def test_sampled_texts_are_judged_by_the_draws_that_they_had(model):
     assert _Judge(model, sampling, other).suspects(0)
     wrong = (text.tokens[7] + 1) % VOCAB
     spoilt = replace(text, tokens=(*text.tokens[:7], wrong, *text.tokens[8:]))
-    found = audit(model, sampling, text, spoilt)
+    found = audited(model, sampling, text, spoilt)
     assert found.verdict == "violation"
     assert found.divergence is not None
     assert found.divergence.index == 7
@@ -269,7 +337,7 @@ def test_faults_of_sampled_texts_do_not_pass_as_ties(
     decoder = decoder_of(tiny(dtype), SampleAndMatch(), TopKTree(2))
     pairs = wrong_texts(decoder, sampling, fault)
     assert len(pairs) >= 6
-    found = [audit(decoder.target, sampling, *pair).verdict for pair in pairs]
+    found = [audited(decoder.target, sampling, *pair).verdict for pair in pairs]
     assert found.count("violation") >= least_share * len(pairs)
 
 

@@ -9,7 +9,8 @@ both are right. Every divergence is therefore measured, in logits:
 - the *noise*: how much logits really change when the target reads the text again, a
   token at a time, as a chain in one row, and as a path among siblings (``rereading``).
 
-A margin of at most twice the noise is a *tie*. Anything else is a *violation*.
+A margin of at most twice the noise is a *tie*. Anything else is a *violation*, and so
+is a text that goes on where it should have ended, or ends where it should go on.
 
 Sampled texts are compared as well if the rule draws exactly once per committed token:
 then both texts come from the same uniforms, which are known from the seed. So a text
@@ -64,11 +65,41 @@ def texts_must_agree(acceptance: AbstractAcceptanceRule, sampling: Sampling) -> 
     return acceptance.lossless and alike
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """When texts should end.
+
+    Attributes:
+        max_new_tokens: Most new tokens.
+        eos_ids: Tokens that end a text.
+    """
+
+    max_new_tokens: int
+    eos_ids: frozenset[int]
+
+    def misplaced(self, result: GenerationResult, max_positions: int) -> int | None:
+        """Return where a text goes on although it should end, or the other way round.
+
+        Args:
+            result: The text; one that a stop string ended may be of any length.
+            max_positions: Longest text that the model reads, prompt included.
+        """
+        tokens, reason = result.tokens, result.finish_reason
+        most = min(self.max_new_tokens, max_positions - len(result.prompt_tokens))
+        ended = (i for i, token in enumerate(tokens, 1) if token in self.eos_ids)
+        first_end = next(ended, None)
+        wanted = min(most, first_end or most)
+        if len(tokens) > wanted or (reason != "stop" and len(tokens) < wanted):
+            return min(wanted, len(tokens))
+        return None
+
+
 def audit(
     target: AbstractLanguageModel,
     sampling: Sampling,
     baseline: GenerationResult,
     speculative: GenerationResult,
+    ending: Ending,
 ) -> Finding:
     """Compare a speculative text with the baseline's.
 
@@ -80,6 +111,7 @@ def audit(
         sampling: How tokens were chosen.
         baseline: The text of autoregressive decoding.
         speculative: The text to judge, from the same prompt and seed.
+        ending: When both should end.
     """
     if baseline.tokens == speculative.tokens:
         return Finding("identical")
@@ -96,6 +128,10 @@ def audit(
         found = judge.measure(later, (speculative.tokens[later],))
         if not _is_tie(found):
             return Finding("violation", found)
+    misplaced = ending.misplaced(speculative, target.max_positions)
+    if misplaced is not None:
+        far = judge.top_margin(misplaced)
+        return Finding("violation", Divergence(misplaced, far, 0.0))
     return Finding("tie", divergence)
 
 

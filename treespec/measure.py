@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from treespec.acceptance import Greedy, SampleAndMatch
-from treespec.audit import Finding, audit, texts_must_agree
+from treespec.audit import Ending, Finding, audit, texts_must_agree
 from treespec.decoder import SpeculativeDecoder
 from treespec.errors import NumericalError
 from treespec.metrics import Summary, summarize
@@ -101,7 +101,7 @@ def measure(
         peak_bytes = _larger(peak_bytes, timed[True].peak_bytes)
         pairs = zip(batch, timed[False].results, timed[True].results, strict=True)
         for task, plain, speculative in pairs:
-            finding = _judge(decoder, measurement.sampling, plain, speculative)
+            finding = _judge(decoder, measurement, plain, speculative)
             lossy = not decoder.acceptance.lossless
             outcome = PromptOutcome(
                 id=task.id,
@@ -164,15 +164,17 @@ def _decode(
 
 def _judge(
     decoder: SpeculativeDecoder,
-    sampling: Sampling,
+    measurement: Measurement,
     baseline: GenerationResult,
     speculative: GenerationResult,
 ) -> Finding:
     if not decoder.acceptance.lossless:
         return Finding("lossy")
+    sampling = measurement.sampling
     if not texts_must_agree(decoder.acceptance, sampling):
         return Finding("unchecked")
-    return audit(decoder.target, sampling, baseline, speculative)
+    ending = Ending(measurement.max_new_tokens, decoder.eos_ids)
+    return audit(decoder.target, sampling, baseline, speculative, ending)
 
 
 def _quality(

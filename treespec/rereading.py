@@ -20,6 +20,10 @@ from treespec.tree import Layer, TokenTree, root_tree
 from treespec.types import ProposalKind
 
 _NUM_SIBLINGS = 3
+_MOST_SPACINGS = 256
+_MOST_SHARE = 1 / 8
+"""What rounding can do to logits, at most: so many spacings of their number type, and
+no more than this share of the largest one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,8 @@ class Reader:
         Their noise is the largest difference between the ways of reading, over all
         tokens from ``first`` to ``last``. It is at least the spacing of the logits' own
         number type: rows may agree by luck, but closer than neighbouring numbers they
-        never are.
+        never are. And it is bounded: readings that differ by more than rounding can
+        explain are a fault, which must not excuse itself.
 
         Args:
             first: Place in the whole text.
@@ -68,8 +73,10 @@ class Reader:
         ]
         plain, *others = (self._processed(logits, first).double() for logits in raw)
         sizes = plain[-1][plain[-1].isfinite()].abs()
-        spacing = torch.finfo(raw[0].dtype).eps * float(sizes.max())
+        largest = float(sizes.max())
+        spacing = torch.finfo(raw[0].dtype).eps * largest
         noise = max(spacing, *(_difference(plain, other) for other in others))
+        noise = min(noise, _MOST_SPACINGS * spacing, _MOST_SHARE * largest)
         return Reading(self._processed(raw[0], first)[-1], noise)
 
     def logits(self, first: int, last: int) -> Tensor:

@@ -36,7 +36,7 @@ class ScriptedChance(AbstractChance):
         self._script = script
         self.taken: tuple[int, ...] = ()
 
-    def accepts(self, probability: Tensor) -> bool:
+    def accepts(self, probability: Tensor | float) -> bool:
         """Return the scripted outcome: false is 0, true is 1."""
         # As a uniform is compared with it: 0/0 is no reason to accept.
         accepted = min(1.0, float(probability)) if probability > 0 else 0.0
