@@ -10,11 +10,13 @@ from treespec.sampling import Sampling
 from treespec.siblings import PAIR
 from treespec.testing.laws import PLAIN, Limit, Setting, no_limit
 from treespec.testing.layouts import as_grown, scattered
-from treespec.testing.toys import Text, constant_model, random_model
+from treespec.testing.toys import Text, constant_model, random_model, single
 from treespec.tree import HostTree
 from treespec.types import ProposalKind
 
 GREEDY = Sampling()
+EXACT, SINGLE = 1e-12, 1e-6
+"""Largest deviation of a probability that is rounding, in float64 and float32."""
 PROCESSED = Sampling(0.7, top_k=3, top_p=0.9, repetition_penalty=1.4)
 TOP_K, TOP_P = Sampling(1.0, top_k=3), Sampling(1.0, top_p=0.7)
 MOST_CHILDREN = 3
@@ -71,6 +73,7 @@ class RuleCase:
         rounds: Whether the rule writes all of them, in as many rounds as it takes; if
             not, one round is continued without speculation.
         text: The text so far.
+        tolerance: Largest deviation of a probability that is rounding.
     """
 
     name: str
@@ -78,6 +81,7 @@ class RuleCase:
     length: int
     rounds: bool = False
     text: Text = (0,)
+    tolerance: float = EXACT
 
     @property
     def size(self) -> tuple[int, int, int, bool]:
@@ -158,6 +162,11 @@ def _cases(proposal: ProposalKind, most: int) -> Iterator[RuleCase]:
         if max(widths, default=0) <= most:
             setting = random_setting(proposal, widths, vocab_size, sampling)
             yield RuleCase("random laws, several rounds", setting, 3, True, (0, 1, 1))
+    setting = random_setting(proposal, (min(most, 2), 1), 3)
+    setting = replace(
+        setting, target=single(setting.target), draft=single(setting.draft)
+    )
+    yield RuleCase("random laws in float32", setting, 2, tolerance=SINGLE)
     for name, (target, draft) in PAIRS.items():
         for width in range(1, (most if name in FEW_TOKENS else min(most, 2)) + 1):
             sampling = GREEDY if name == TIED else PLAIN
