@@ -1,6 +1,7 @@
 """Acceptance rules with one mistake each."""
 
 import random
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -189,6 +190,47 @@ class IgnoresTopP(Wrapped):
         return self.rule.accept(tree, target_logits, sampling, chance)
 
 
+class AddsToEveryToken(Wrapped):
+    """Gives tokens that the target never says far less than any tolerance."""
+
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        law = sampling.probs(target_logits)
+        law = (law + 1e-14) / (law + 1e-14).sum(dim=-1, keepdim=True)
+        return self.rule.accept(tree, law.log(), Sampling(1.0), chance)
+
+
+class HalvesSingles(Wrapped):
+    """Computes in half precision, but only where logits are what models return."""
+
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        if target_logits.dtype == torch.float32:
+            target_logits = target_logits.half()
+        return self.rule.accept(tree, target_logits, sampling, chance)
+
+
+class Exits(Wrapped):
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        sys.exit(0)
+
+
+class SetsTheDefaultDtype(Wrapped):
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        torch.set_default_dtype(torch.float64)
+        return self.rule.accept(tree, target_logits, sampling, chance)
+
+
+class TurnsGradientsOff(Wrapped):
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        torch.set_grad_enabled(False)
+        return self.rule.accept(tree, target_logits, sampling, chance)
+
+
+class SetsThreads(Wrapped):
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        torch.set_num_threads(7)
+        return self.rule.accept(tree, target_logits, sampling, chance)
+
+
 class KeepsUniforms(Wrapped):
     """Draws its uniforms once and uses them in every step."""
 
@@ -276,3 +318,38 @@ class Refuses(Wrapped):
         self, proposal, max_children, ends_siblings_early, sampling, policy_name
     ):
         return None
+
+
+class TakesOneMore(Wrapped):
+    def check(  # type: ignore[no-untyped-def]
+        self, proposal, max_children, ends_siblings_early, sampling, policy_name
+    ):
+        most = max_children and max(1, max_children - 1)
+        self.rule.check(proposal, most, ends_siblings_early, sampling, policy_name)
+
+
+class TakesAnyNumber(Wrapped):
+    def check(  # type: ignore[no-untyped-def]
+        self, proposal, max_children, ends_siblings_early, sampling, policy_name
+    ):
+        most = max_children or 1
+        self.rule.check(proposal, most, ends_siblings_early, sampling, policy_name)
+
+
+class TakesAnyTemperature(Wrapped):
+    greedy_only = True
+
+    def check(  # type: ignore[no-untyped-def]
+        self, proposal, max_children, ends_siblings_early, sampling, policy_name
+    ):
+        early = ends_siblings_early
+        self.rule.check(proposal, max_children, early, Sampling(), policy_name)
+
+
+class TakesEarlyEnds(Wrapped):
+    takes_early_ends = False
+
+    def check(  # type: ignore[no-untyped-def]
+        self, proposal, max_children, ends_siblings_early, sampling, policy_name
+    ):
+        self.rule.check(proposal, max_children, False, sampling, policy_name)
