@@ -241,6 +241,11 @@ def test_a_prompt_draws_from_its_own_seed_whatever_its_neighbours(
         ("policy.top_k=true", "policy.top_k must be an integer >= 1, got True"),
         ("drafter.max_ngram=2.5", "drafter.max_ngram must be an integer >= 1"),
         ("drafter.max_candidates=nan", "drafter.max_candidates must be an integer"),
+        (
+            "+acceptance.inner._target_=treespec.acceptance.Greedy",
+            "Write a part inside of a part with braces: "
+            "'+acceptance.inner={_target_: ...}'",
+        ),
         ("wandb.mood=offline", "unknown key wandb.mood. Did you mean wandb.mode?"),
         ("-m policy=chain,foo", "unknown policy=foo"),
         (

@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL)
 POLICY = next(code for _, code in BLOCKS if code.startswith("# my_policy.py"))
-PYTHON = [code for kind, code in BLOCKS if kind == "python" and code != POLICY]
+RULE = next(code for _, code in BLOCKS if code.startswith("# my_rule.py"))
+PYTHON = [code for _, code in BLOCKS if code.startswith(("from", "# test_my"))]
 (YAML,) = (code for kind, code in BLOCKS if kind == "yaml")
 COMMANDS = re.findall(r"^    (treespec (?!check ).*)$", README, flags=re.MULTILINE)
 CHECKS = re.findall(r"^    (treespec check .*)$", README, flags=re.MULTILINE)
@@ -28,13 +29,15 @@ SETUP = re.findall(r"^    pip install .*$", README, flags=re.MULTILINE)
 def workplace(tmp_path: Path) -> Iterator[Path]:
     """Write the files that the README tells the reader to write."""
     (tmp_path / "my_policy.py").write_text(POLICY)
+    (tmp_path / "my_rule.py").write_text(RULE)
     (tmp_path / "my_conf/policy").mkdir(parents=True)
     (tmp_path / "my_conf/policy/sure.yaml").write_text(YAML)
     line = re.search(r'`(\{"id".*?\})`', README)
     assert line is not None
     (tmp_path / "prompts.jsonl").write_text(line[1] + "\n")
     yield tmp_path
-    sys.modules.pop("my_policy", None)
+    for name in ("my_policy", "my_rule"):
+        sys.modules.pop(name, None)
 
 
 @pytest.mark.parametrize("code", PYTHON)
@@ -47,8 +50,9 @@ def test_python_code_runs_as_it_stands(code: str, tiny_files) -> None:
 
 
 def test_a_class_of_ten_lines_has_ten_lines() -> None:
-    body = POLICY[POLICY.index("@dataclass") :].splitlines()
-    assert len([line for line in body if line.strip()]) <= 10
+    for code in (POLICY, RULE):
+        body = code[code.index("@dataclass") :].splitlines()
+        assert len([line for line in body if line.strip()]) <= 10
 
 
 @pytest.mark.parametrize("line", COMMANDS)

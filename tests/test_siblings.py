@@ -131,3 +131,11 @@ def test_deterministic_children_are_not_drawn() -> None:
     chance = GeneratorChance(torch.Generator())
     with pytest.raises(TreespecError, match="are not drawn; use one of"):
         draw_siblings(ProposalKind.DETERMINISTIC, torch.ones(1, 2), 1, chance)
+
+
+def test_tokens_that_the_draft_rules_out_are_no_likeliest_tokens() -> None:
+    """A sibling of q = 0 would make 0/0 of the ratio."""
+    law = torch.tensor([[0.0, 1.0, 0.0, 0.0]])
+    chance = GeneratorChance(torch.Generator().manual_seed(0))
+    drawn = draw_siblings(ProposalKind.GREEDY_PLUS_RANDOM, law, 3, chance)
+    assert drawn.tolist() == [[1, NO_TOKEN, NO_TOKEN]]

@@ -178,6 +178,8 @@ def _explain_unknown_key(key: str, cause: BaseException | None) -> str:
     hint = f" Did you mean {close[0]}?" if close else ""
     listed = f" Available: {', '.join(known)}." if known else ""
     own = f" An argument of a class of yours takes a +: +{key}=VALUE" if prefix else ""
+    if any(typed.startswith(f"+{key}.") for typed in sys.argv):
+        own = f" Write a part inside of a part with braces: '+{key}={{_target_: ...}}'"
     return f"unknown key {key}.{hint}{listed}{own}"
 
 

@@ -8,7 +8,17 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from tests.strategies import CPU, VOCAB_SIZE, repeatable, token_trees
-from treespec.acceptance import ChainSpeculative, Greedy, SampleAndMatch
+from treespec.acceptance import (
+    AbstractAcceptanceRule,
+    BlockVerification,
+    ChainSpeculative,
+    Greedy,
+    RejectionWithoutReplacement,
+    SampleAndMatch,
+    Siblings,
+    TraversalVerification,
+    recover,
+)
 from treespec.chance import AbstractChance, GeneratorChance
 from treespec.errors import NumericalError
 from treespec.sampling import Sampling
@@ -293,3 +303,58 @@ def test_accept_events_are_independent_and_the_law_is_right_with_a_generator() -
     assert abs(torch.corrcoef(pairs)[0, 1]) < 0.05
     assert first_tokens[3] == 0
     assert chisquare(first_tokens[:3], [5_000, 3_000, 2_000]).pvalue > 1e-4
+
+
+# Rounding: what has no probability, and must still not go wrong
+
+
+class Contrary(AbstractChance):
+    """Rejects what is certain, so often; then accepts what is certain."""
+
+    def __init__(self, num_rejections: int) -> None:
+        self._left = num_rejections
+
+    def accepts(self, probability: Tensor | float) -> bool:
+        self._left -= 1
+        return self._left < 0 and float(probability) >= 1
+
+    def draw(self, probs: Tensor) -> Tensor:
+        return probs.argmax(dim=-1)
+
+    def draw_without_replacement(self, probs: Tensor, num_draws: int) -> Tensor:
+        return probs.topk(num_draws, dim=-1).indices
+
+
+def test_a_residual_without_mass_falls_back_to_the_likeliest_sibling() -> None:
+    laws = torch.tensor([[0.1, 0.2, 0.7, 0.0]])
+    siblings = Siblings(0, [1, 2], laws[0], laws[0], ProposalKind.WITH_REPLACEMENT)
+    assert recover(torch.zeros(4), siblings, Contrary(0)) == 2
+
+
+def test_the_sibling_whose_rejection_leaves_nothing_is_the_one_accepted() -> None:
+    """After token 2 is rejected both laws are (.5, .5, 0), and token 1 is certain."""
+    law = torch.tensor([[0.25, 0.25, 0.5]])
+    tree = tree_of([0, 0], [2, 1], ProposalKind.WITHOUT_REPLACEMENT, law)
+    logits = torch.tensor([0.5, 0.5, 0.0]).log().repeat(3, 1)
+    rule = RejectionWithoutReplacement()
+    acceptance = rule.accept(tree, logits, PLAIN, Contrary(2))
+    assert acceptance.node_ids == (2,)
+
+
+@pytest.mark.parametrize("rule", [BlockVerification(), TraversalVerification()])
+def test_a_chain_of_equal_laws_loses_no_more_than_what_was_rejected(
+    rule: AbstractAcceptanceRule,
+) -> None:
+    law = torch.full((1, 4), 0.25)
+    tree = tree_of([0], [2], ProposalKind.WITH_REPLACEMENT, law)
+    layer = Layer(
+        parents=torch.tensor([1]),
+        tokens=torch.tensor([3]),
+        draft_logprobs=torch.zeros(1),
+        sources=torch.zeros(1, dtype=torch.int64),
+        draft_probs=law,
+    )
+    tree = tree.extend(layer, frontier=torch.tensor([1]))
+    acceptance = rule.accept(tree, torch.zeros(3, 4), PLAIN, Contrary(1))
+    assert acceptance.node_ids == (1,)
+    assert acceptance.next_kind == "recovered"
