@@ -79,6 +79,33 @@ def test_a_part_inside_of_a_part_has_a_target_of_its_own(command, tmp_path):
     assert ended.out.startswith("ok acceptance Wrapper")
 
 
+EXITING = """
+from treespec.acceptance import ChainSpeculative
+from treespec.policies import Chain
+
+class Rule(ChainSpeculative):
+    def accept(self, tree, target_logits, sampling, chance):
+        raise SystemExit(0)
+
+class Policy(Chain):
+    def grow(self, growth):
+        raise SystemExit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    "choice",
+    ["acceptance._target_=exiting.Rule", "policy._target_=exiting.Policy"],
+)
+def test_a_part_that_exits_with_0_fails(command, tmp_path, choice):
+    """It used to end the whole check without a word, as if all were well."""
+    (tmp_path / "exiting.py").write_text(EXITING)
+    ended = command("check", choice, "controller=off", tiny=False)
+    assert ended.code == 1
+    assert "raised SystemExit: 0" in ended.errors[0]
+    assert ended.out == "ok controller Constant\n"
+
+
 def test_several_parts_are_checked_at_once(command):
     ended = command(
         "check", "drafter=draft_model", "controller=off", "policy=chain", tiny=False

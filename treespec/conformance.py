@@ -70,6 +70,12 @@ def check_parts(parts: Mapping[str, object]) -> list[str]:
         except ConformanceError as error:
             failures.append(f"{group}: {error}")
             continue
+        except SystemExit as error:  # a plug-in's exit must not look like success
+            failures.append(
+                f"{group}: {type(part).__name__} raised SystemExit: {error}; raise an "
+                "error instead"
+            )
+            continue
         print(f"ok {group} {type(part).__name__}", flush=True)
         if report is not None:
             print(report, flush=True)

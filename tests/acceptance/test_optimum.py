@@ -30,7 +30,10 @@ SAMPLED = [kind for kind in ProposalKind if kind is not ProposalKind.DETERMINIST
 RULES = [
     rule()
     for rule in map(acceptance.__dict__.get, acceptance.__all__)
-    if not inspect.isabstract(rule) and rule.lossless is True
+    if isinstance(rule, type)
+    and issubclass(rule, acceptance.AbstractAcceptanceRule)
+    and not inspect.isabstract(rule)
+    and rule.lossless is True
 ]
 
 TARGET = torch.tensor([0.5, 0.3, 0.2, 0.0], dtype=torch.float64)

@@ -1,6 +1,7 @@
 """Acceptance rules with one mistake each."""
 
 import random
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from treespec.acceptance import AbstractAcceptanceRule, SampleAndMatch
-from treespec.acceptance.base import target_law
+from treespec.acceptance.base import follow, target_law
 from treespec.chance import AbstractChance
 from treespec.sampling import Sampling
 from treespec.tree import TokenTree
@@ -142,6 +143,94 @@ class LooksUpTheWrongRow(Wrapped):
         return self.rule.accept(tree, rows, sampling, chance)
 
 
+class TakesNodesForRows(Wrapped):
+    """Takes a node's draft law from the row of its number: right if all have one."""
+
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        if tree.draft_probs is not None:
+            last = tree.draft_probs.shape[0] - 1
+            rows = torch.arange(tree.size).clamp(max=last)
+            tree = replace(tree, draft_rows=rows)
+        return self.rule.accept(tree, target_logits, sampling, chance)
+
+
+class TakesSiblingsForNeighbours(Wrapped):
+    """Looks for a node's children right after the first of them."""
+
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        host, path = tree.host(), [0]
+        while path[-1] in host.parents:
+            first = host.parents.index(path[-1])
+            below = range(first, first + host.parents.count(path[-1]))
+            token = int(chance.draw(target_law(target_logits, path[-1], sampling)))
+            match = next((node for node in below if host.tokens[node] == token), None)
+            if match is None:
+                return Acceptance(tuple(path[1:]), token, "recovered")
+            path.append(match)
+        token = int(chance.draw(target_law(target_logits, path[-1], sampling)))
+        return Acceptance(tuple(path[1:]), token, "bonus")
+
+
+class BreaksTiesToTheLast(Wrapped):
+    """Takes the last of the likeliest tokens, where plain decoding takes the first."""
+
+    greedy_only = True
+
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        last = target_logits.shape[-1] - 1 - target_logits.flip(-1).argmax(-1)
+        return follow(tree.host(), lambda node: int(last[node]))
+
+
+class IgnoresTopP(Wrapped):
+    """Reads top_p only if there is a top_k."""
+
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        if sampling.top_k == 0:
+            sampling = replace(sampling, top_p=1.0)
+        return self.rule.accept(tree, target_logits, sampling, chance)
+
+
+class AddsToEveryToken(Wrapped):
+    """Gives tokens that the target never says far less than any tolerance."""
+
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        law = sampling.probs(target_logits)
+        law = (law + 1e-14) / (law + 1e-14).sum(dim=-1, keepdim=True)
+        return self.rule.accept(tree, law.log(), Sampling(1.0), chance)
+
+
+class HalvesSingles(Wrapped):
+    """Computes in half precision, but only where logits are what models return."""
+
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        if target_logits.dtype == torch.float32:
+            target_logits = target_logits.half()
+        return self.rule.accept(tree, target_logits, sampling, chance)
+
+
+class Exits(Wrapped):
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        sys.exit(0)
+
+
+class SetsTheDefaultDtype(Wrapped):
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        torch.set_default_dtype(torch.float64)
+        return self.rule.accept(tree, target_logits, sampling, chance)
+
+
+class TurnsGradientsOff(Wrapped):
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        torch.set_grad_enabled(False)
+        return self.rule.accept(tree, target_logits, sampling, chance)
+
+
+class SetsThreads(Wrapped):
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        torch.set_num_threads(7)
+        return self.rule.accept(tree, target_logits, sampling, chance)
+
+
 class KeepsUniforms(Wrapped):
     """Draws its uniforms once and uses them in every step."""
 
@@ -229,3 +318,38 @@ class Refuses(Wrapped):
         self, proposal, max_children, ends_siblings_early, sampling, policy_name
     ):
         return None
+
+
+class TakesOneMore(Wrapped):
+    def check(  # type: ignore[no-untyped-def]
+        self, proposal, max_children, ends_siblings_early, sampling, policy_name
+    ):
+        most = max_children and max(1, max_children - 1)
+        self.rule.check(proposal, most, ends_siblings_early, sampling, policy_name)
+
+
+class TakesAnyNumber(Wrapped):
+    def check(  # type: ignore[no-untyped-def]
+        self, proposal, max_children, ends_siblings_early, sampling, policy_name
+    ):
+        most = max_children or 1
+        self.rule.check(proposal, most, ends_siblings_early, sampling, policy_name)
+
+
+class TakesAnyTemperature(Wrapped):
+    greedy_only = True
+
+    def check(  # type: ignore[no-untyped-def]
+        self, proposal, max_children, ends_siblings_early, sampling, policy_name
+    ):
+        early = ends_siblings_early
+        self.rule.check(proposal, max_children, early, Sampling(), policy_name)
+
+
+class TakesEarlyEnds(Wrapped):
+    takes_early_ends = False
+
+    def check(  # type: ignore[no-untyped-def]
+        self, proposal, max_children, ends_siblings_early, sampling, policy_name
+    ):
+        self.rule.check(proposal, max_children, False, sampling, policy_name)

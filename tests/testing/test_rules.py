@@ -1,23 +1,38 @@
 """The kit passes every rule that ships, and none that is wrong."""
 
 from functools import cache
+from inspect import isabstract
 
 import pytest
 
 from tests.testing.faulty_rules import (
     WITH,
     WITHOUT,
+    AddsToEveryToken,
     AlwaysBonus,
+    BreaksTiesToTheLast,
     DrawsTwice,
+    Exits,
     FaultyRejection,
     ForAny,
+    HalvesSingles,
     IgnoresNaN,
+    IgnoresTopP,
     KeepsUniforms,
     LooksUpTheWrongRow,
     NeedsDraftProbs,
     Refuses,
     ReturnsATensor,
+    SetsTheDefaultDtype,
+    SetsThreads,
     SkipsTheFirstNode,
+    TakesAnyNumber,
+    TakesAnyTemperature,
+    TakesEarlyEnds,
+    TakesNodesForRows,
+    TakesOneMore,
+    TakesSiblingsForNeighbours,
+    TurnsGradientsOff,
     UsesGlobalRandomness,
     UsesPythonsRandomness,
     WritesToDraftProbs,
@@ -36,9 +51,11 @@ from treespec.acceptance import (
 from treespec.testing import ConformanceError, RuleReport, check_acceptance_rule
 
 SHIPPED = [
-    getattr(acceptance, name)()
-    for name in acceptance.__all__
-    if not name.startswith("Abstract")
+    kind()
+    for kind in map(vars(acceptance).get, acceptance.__all__)
+    if isinstance(kind, type)
+    and issubclass(kind, AbstractAcceptanceRule)
+    and not isabstract(kind)
 ]
 
 
@@ -160,6 +177,17 @@ def test_a_rule_that_scores_top_k_children_as_sampled_is_caught() -> None:
 BROKEN = [
     (WrongBelowSecondSiblings(), "is not lossless"),
     (LooksUpTheWrongRow(ChainSpeculative()), "is not lossless"),
+    (TakesNodesForRows(RejectionWithReplacement()), "is not lossless"),
+    (TakesNodesForRows(ChainSpeculative()), "is not lossless"),
+    (TakesSiblingsForNeighbours(), "lead from the root down"),
+    (BreaksTiesToTheLast(), "the likeliest tokens are tied"),
+    (IgnoresTopP(), r"temperature 1, top-p 0\.7"),
+    (AddsToEveryToken(), "is not lossless"),
+    (HalvesSingles(), "random laws in float32"),
+    (Exits(), "raised SystemExit: 0"),
+    (SetsTheDefaultDtype(), r"dtype from torch\.float32 to torch\.float64"),
+    (TurnsGradientsOff(), "grad mode from True to False"),
+    (SetsThreads(), r"number of threads from \d+ to 7"),
     (KeepsUniforms(), "another question|same draws|changes its own object"),
     (UsesGlobalRandomness(), "global generator of torch"),
     (UsesPythonsRandomness(), "global generator of random"),
@@ -172,6 +200,10 @@ BROKEN = [
     (NeedsDraftProbs(), "NeedsDraftProbs raised TypeError"),
     (DrawsTwice(), "says draws_like_autoregressive"),
     (Refuses(ChainSpeculative()), r"Refuses\.check must refuse"),
+    (TakesOneMore(ChainSpeculative()), "refuse with_replacement children, 2 per node"),
+    (TakesAnyNumber(ChainSpeculative()), "refuse with_.* children, any number"),
+    (TakesAnyTemperature(), r"refuse .* at temperature 0\.5"),
+    (TakesEarlyEnds(), "refuse .* that may end early"),
 ]
 
 

@@ -70,7 +70,9 @@ class CheckedRule(AbstractAcceptanceRule):
         except (ConformanceError, NumericalError) as error:
             error.add_note(f"{self.name} was given\n{draw_tree(tree)}")
             raise
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # sys.exit(0) must not look like success
             raise ConformanceError(
                 f"{self.name} raised {type(error).__name__}: {error}\n{draw_tree(tree)}"
             ) from error

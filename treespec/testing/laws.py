@@ -21,6 +21,7 @@ from treespec.chance import NO_TOKEN, AbstractChance
 from treespec.sampling import Sampling
 from treespec.siblings import draw_siblings
 from treespec.testing.enumeration import outcomes
+from treespec.testing.layouts import Layout, as_grown
 from treespec.testing.toys import Model, Text
 from treespec.tree import ROOT, HostTree, Layer, TokenTree, root_tree
 from treespec.types import Acceptance, ProposalKind
@@ -59,6 +60,7 @@ class Setting:
         declared: The proposal that the tree claims; a lie is for negative controls.
         limit: Narrows nodes, by their place or by what was drawn before.
         last_tokens: Tokens after which a node gets no further child.
+        layout: The order in which the tree holds its nodes and draft laws.
     """
 
     target: Model
@@ -69,6 +71,7 @@ class Setting:
     declared: ProposalKind | None = None
     limit: Limit = no_limit
     last_tokens: frozenset[int] = frozenset()
+    layout: Layout = as_grown
 
     @property
     def vocab_size(self) -> int:
@@ -86,7 +89,7 @@ class Setting:
             first = tree.size
             tree = tree.extend(layer, torch.tensor(frontier))
             frontier = list(range(first, tree.size))
-        return tree
+        return self.layout(tree)
 
     def _layer(
         self,

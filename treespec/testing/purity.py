@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from treespec.models.base import AbstractLanguageModel
 from treespec.testing.failure import ConformanceError
+from treespec.testing.settings import keeps_settings
 
 
 def snapshot(value: object) -> object:
@@ -86,7 +87,7 @@ def global_randomness() -> Mapping[str, object]:
 
 @contextmanager
 def leaves_alone(name: str, plug_in: object) -> Iterator[None]:
-    """Check that a block changes neither a plug-in's object nor global randomness.
+    """Check that a block changes neither a plug-in's object nor anything global.
 
     Args:
         name: The plug-in's name, for the message.
@@ -96,7 +97,8 @@ def leaves_alone(name: str, plug_in: object) -> Iterator[None]:
         ConformanceError: It did; the message says what.
     """
     state, before = snapshot(plug_in), global_randomness()
-    yield
+    with keeps_settings(name):
+        yield
     moved = [key for key, old in before.items() if global_randomness()[key] != old]
     if moved:
         raise ConformanceError(

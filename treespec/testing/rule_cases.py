@@ -9,12 +9,16 @@ from treespec.acceptance import AbstractAcceptanceRule
 from treespec.sampling import Sampling
 from treespec.siblings import PAIR
 from treespec.testing.laws import PLAIN, Limit, Setting, no_limit
-from treespec.testing.toys import Text, constant_model, random_model
+from treespec.testing.layouts import as_grown, scattered
+from treespec.testing.toys import Text, constant_model, random_model, single
 from treespec.tree import HostTree
 from treespec.types import ProposalKind
 
 GREEDY = Sampling()
+EXACT, SINGLE = 1e-12, 1e-6
+"""Largest deviation of a probability that is rounding, in float64 and float32."""
 PROCESSED = Sampling(0.7, top_k=3, top_p=0.9, repetition_penalty=1.4)
+TOP_K, TOP_P = Sampling(1.0, top_k=3), Sampling(1.0, top_p=0.7)
 MOST_CHILDREN = 3
 """Children per node that are tried where a rule takes any number."""
 SPREAD = 1.0
@@ -24,6 +28,7 @@ VECTORS = constant_model(0.5, 0.3, 0.2, 0.0), constant_model(0.1, 0.2, 0.3, 0.4)
 SEQUENTIAL = (ProposalKind.WITH_REPLACEMENT, ProposalKind.WITHOUT_REPLACEMENT)
 """Kinds whose siblings are drawn one after the other, so that they can end early."""
 
+TIED = "the likeliest tokens are tied, at temperature 0"
 PAIRS = {
     "the draft is the target": (constant_model(0.4, 0.3, 0.2, 0.1),) * 2,
     "the laws have no token in common": (
@@ -46,9 +51,12 @@ PAIRS = {
         constant_model(0.4, 0.3, 0.2, 0.1),
         constant_model(0.1, 0.5, 0.2, 0.2),
     ),
+    TIED: (
+        constant_model(0.2, 0.3, 0.3, 0.2),
+        constant_model(0.3, 0.1, 0.3, 0.3),
+    ),
 }
 """Context-free targets and drafts, by what is special about them."""
-
 
 FEW_TOKENS = {"the draft knows two tokens", "the fourth token is impossible"}
 """Pairs that are tried with three children, too."""
@@ -65,6 +73,7 @@ class RuleCase:
         rounds: Whether the rule writes all of them, in as many rounds as it takes; if
             not, one round is continued without speculation.
         text: The text so far.
+        tolerance: Largest deviation of a probability that is rounding.
     """
 
     name: str
@@ -72,6 +81,7 @@ class RuleCase:
     length: int
     rounds: bool = False
     text: Text = (0,)
+    tolerance: float = EXACT
 
     @property
     def size(self) -> tuple[int, int, int, bool]:
@@ -144,15 +154,23 @@ def _cases(proposal: ProposalKind, most: int) -> Iterator[RuleCase]:
         if max(widths, default=0) <= most:
             for sampling in _samplings(widths, vocab_size):
                 setting = random_setting(proposal, widths, vocab_size, sampling, limit)
+                layout = as_grown if limit is no_limit else scattered
+                setting = replace(setting, layout=layout)
                 name = f"random laws{LIMITS.get(limit, '')}"
                 yield RuleCase(name, setting, len(widths) + 1)
     for widths, vocab_size, sampling in SEVERAL_ROUNDS:
         if max(widths, default=0) <= most:
             setting = random_setting(proposal, widths, vocab_size, sampling)
             yield RuleCase("random laws, several rounds", setting, 3, True, (0, 1, 1))
+    setting = random_setting(proposal, (min(most, 2), 1), 3)
+    setting = replace(
+        setting, target=single(setting.target), draft=single(setting.draft)
+    )
+    yield RuleCase("random laws in float32", setting, 2, tolerance=SINGLE)
     for name, (target, draft) in PAIRS.items():
         for width in range(1, (most if name in FEW_TOKENS else min(most, 2)) + 1):
-            setting = Setting(target, draft, proposal, (width,))
+            sampling = GREEDY if name == TIED else PLAIN
+            setting = Setting(target, draft, proposal, (width,), sampling)
             yield RuleCase(name, setting, 2)
 
 
@@ -166,8 +184,8 @@ def _early_ends(proposal: ProposalKind) -> Iterator[RuleCase]:
 
 
 LIMITS: dict[Limit, str] = {
-    cut_branch: ", nothing below second siblings",
-    by_tokens: ", as many children as the tokens drawn so far say",
+    cut_branch: ", nothing below second siblings, nodes scattered",
+    by_tokens: ", as many children as the tokens drawn say, nodes scattered",
 }
 SHAPES: tuple[tuple[tuple[int, ...], int, Limit], ...] = (
     ((), 5, no_limit),
@@ -197,6 +215,8 @@ SEVERAL_ROUNDS = (
 
 def _samplings(widths: tuple[int, ...], vocab_size: int) -> tuple[Sampling, ...]:
     """Return what a shape is tried with: enumeration allows all for small ones."""
-    if widths in {(1,), (1, 1), (2,), (2, 1)}:
+    if widths == (1,):
+        return (PLAIN, GREEDY, PROCESSED, TOP_K, TOP_P)
+    if widths in {(1, 1), (2,), (2, 1)}:
         return (PLAIN, GREEDY, PROCESSED)
     return (PLAIN,)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from treespec.acceptance import AbstractAcceptanceRule
 from treespec.chance import AbstractChance, GeneratorChance
-from treespec.errors import IncompatiblePartsError, NumericalError
+from treespec.errors import NumericalError
 from treespec.sampling import Sampling
 from treespec.testing.checked_rule import CheckedRule
 from treespec.testing.drawing import draw_tree
@@ -20,6 +20,7 @@ from treespec.testing.enumeration import ScriptedChance, outcomes, replays
 from treespec.testing.failure import ConformanceError
 from treespec.testing.laws import PLAIN, Setting, play_round
 from treespec.testing.purity import leaves_alone
+from treespec.testing.refusals import check_refusals
 from treespec.testing.rule_cases import GREEDY, most_tried, random_setting
 from treespec.testing.toys import Text
 from treespec.tree import ROOT, TokenTree
@@ -57,15 +58,7 @@ def check_facts(rule: AbstractAcceptanceRule) -> None:
             f"{rule.name} must be hashable, but {error}; make it a "
             "@dataclass(frozen=True, slots=True) that holds hyper-parameters only"
         ) from error
-    sampling = GREEDY if rule.greedy_only else PLAIN
-    for kind in ProposalKind:
-        most = rule.proposals.get(kind)
-        legal = kind in rule.proposals
-        if legal != _takes(rule, kind, most or 1, sampling):
-            raise ConformanceError(
-                f"{rule.name}.check must {'take' if legal else 'refuse'} {kind} "
-                "children, as its proposals say; do not override it"
-            )
+    check_refusals(rule)
 
 
 def _check_proposals(rule: AbstractAcceptanceRule, proposals: object) -> None:
@@ -83,16 +76,6 @@ def _check_proposals(rule: AbstractAcceptanceRule, proposals: object) -> None:
             f"{rule.name}.proposals must map each ProposalKind that the rule takes to "
             f"the most children per node, or None for any number, got {proposals!r}"
         )
-
-
-def _takes(
-    rule: AbstractAcceptanceRule, kind: ProposalKind, most: int, sampling: Sampling
-) -> bool:
-    try:
-        rule.check(kind, most, False, sampling, "Policy")
-    except IncompatiblePartsError:
-        return False
-    return True
 
 
 def check_purity(rule: CheckedRule) -> None:

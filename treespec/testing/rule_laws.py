@@ -22,9 +22,6 @@ from treespec.testing.laws import (
 from treespec.testing.rule_cases import RuleCase
 from treespec.testing.toys import Text
 
-EXACT = 1e-12
-"""Largest deviation of a probability that is rounding, in float64."""
-
 
 def measure(rule: AbstractAcceptanceRule, case: RuleCase) -> float:
     """Return how far the rule's law is from the target's."""
@@ -35,13 +32,20 @@ def check_law(rule: AbstractAcceptanceRule, case: RuleCase) -> float:
     """Return the deviation of a case.
 
     Raises:
-        ConformanceError: It is more than rounding.
+        ConformanceError: It is more than rounding, or the rule wrote a text that the
+            target never writes, however rarely.
     """
     law, wanted = _law(rule, case), _wanted(case)
     deviation = distance(law, wanted)
-    if deviation > EXACT:
-        raise ConformanceError(_message(rule, case, _first_fault(law, wanted)))
+    if deviation > case.tolerance or _impossible(law, wanted):
+        fault = _first_fault(law, wanted, case.tolerance)
+        raise ConformanceError(_message(rule, case, fault))
     return deviation
+
+
+def _impossible(law: Law, wanted: Law) -> list[Text]:
+    """Return the texts that a rule writes, but the target never."""
+    return [text for text, prob in law.items() if prob > 0 and not wanted.get(text)]
 
 
 def _law(rule: AbstractAcceptanceRule, case: RuleCase) -> Law:
@@ -72,12 +76,16 @@ class Fault:
     wanted: list[float]
 
 
-def _first_fault(law: Law, wanted: Law) -> Fault:
+def _first_fault(law: Law, wanted: Law, tolerance: float) -> Fault:
     length = len(next(iter(wanted)))
     for count in range(1, length + 1):
         got, want = _marginal(law, count), _marginal(wanted, count)
         text = max(want, key=lambda text: abs(got[text] - want[text]))
-        if abs(got[text] - want[text]) > EXACT / length:
+        if abs(got[text] - want[text]) > tolerance / length:
+            break
+        impossible = _impossible(got, want)
+        if impossible:
+            text = impossible[0]
             break
     before = text[:-1]
     vocab_size = len(_marginal(wanted, 1))

@@ -35,6 +35,11 @@ def constant_model(*probs: float) -> Model:
     return lambda text: logits
 
 
+def single(model: Model) -> Model:
+    """Return a model with its logits in float32, as real targets and drafts have."""
+    return lambda text: model(text).float()
+
+
 def table_model(model: Model, vocab_size: int) -> TableModel:
     """Return the toy as a language model that a decoder can run."""
     return TableModel(lambda text: model(text).tolist(), vocab_size)
