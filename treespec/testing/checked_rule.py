@@ -80,7 +80,9 @@ class CheckedRule(AbstractAcceptanceRule):
         except ConformanceError as error:
             raise ConformanceError(f"{self.name}: {error}\n{case()}") from error
         except Exception as error:
-            raise ConformanceError(f"{self.name} raised {told(error)}\n{case()}") from error
+            raise ConformanceError(
+                f"{self.name} raised {told(error)}\n{case()}"
+            ) from error
         fault = find_fault(acceptance, tree.host(), target_logits.shape[-1])
         if fault:
             raise ConformanceError(

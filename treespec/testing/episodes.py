@@ -114,11 +114,15 @@ class Stage:
         case = "\n".join(question.case for question in questions)
         with reported(self.drafter, "expand", case):
             drafts: object = session.expand(frontiers)
-        if not isinstance(drafts, list | tuple) or len(drafts) != len(frontiers):
+        name = type(self.drafter).__name__
+        if not isinstance(drafts, list | tuple):
             raise ConformanceError(
-                f"{type(self.drafter).__name__}: expand was asked about "
-                f"{len(frontiers)} requests and answered {drafts}; return one draft "
-                f"per frontier, in their order\n{case}"
+                f"{name}: expand must return a list of drafts, got {drafts!r}\n{case}"
+            )
+        if len(drafts) != len(frontiers):
+            raise ConformanceError(
+                f"{name}: expand was asked about {len(frontiers)} requests and "
+                f"answered {len(drafts)}; return one draft per frontier, in their order\n{case}"
             )
         answers = []
         for draft, question, tree in zip(drafts, questions, trees, strict=True):

@@ -137,9 +137,9 @@ def check_ends(policy: AbstractDraftPolicy, case: PolicyCase, grown: Grown) -> N
             raise ConformanceError(
                 f"{type(policy).__name__} gives a node one more child after "
                 f"{list(most)} with probability {shares[most]:.{num_digits}f}, after "
-                f"{list(least)} with {shares[least]:.{num_digits}f}: siblings decide on "
-                "the next one; say "
-                f"ends_siblings_early = True, for rules that must know\n{case}"
+                f"{list(least)} with {shares[least]:.{num_digits}f}: siblings decide "
+                "on the next one; say ends_siblings_early = True, for rules that must "
+                f"know\n{case}"
             )
 
 
@@ -230,7 +230,7 @@ def _message(
             f"{list(worst)} has probability {found.get(worst, 0):.{num_digits}f}, "
             f"wanted {wanted.get(worst, 0):.{num_digits}f}, deviation "
             f"{deviation:.1e}; never drop, reorder, replace or rescore a "
-            "token that was drawn, or declare it deterministic",
+            "token that was drawn, or declare it deterministic, without draft_probs",
             f"smallest case: {case}",
             f"declared law {row(draws.law.tolist(), num_digits)}",
             *laws,

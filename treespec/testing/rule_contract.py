@@ -101,6 +101,7 @@ def check_purity(rule: CheckedRule) -> None:
         with leaves_alone(rule.name, rule.rule, ELSEWHERE):
             for tree, logits in _verified(setting):
                 _check_arguments(rule, setting, tree, logits)
+        with leaves_alone(rule.name, rule.rule, ELSEWHERE):
             _check_requests(rule, setting)
 
 

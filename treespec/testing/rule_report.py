@@ -61,10 +61,11 @@ class RuleReport:
 
     def __str__(self) -> str:
         claim = "lossless" if self.lossless else "lossy, as it says"
+        children = "child" if self.most_children == 1 else "children"
         facts = [
             f"{self.rule}: {claim}; {self.num_cases} toys, largest deviation "
             f"{self.largest_deviation:.1e}",
-            f"tried with up to {self.most_children} children per node, depth "
+            f"tried with up to {self.most_children} {children} per node, depth "
             f"{self.most_depth}, {self.most_tokens} tokens",
             f"accepts every first child where draft and target agree: "
             f"{_yes(self.accepts_equal_laws)}",
