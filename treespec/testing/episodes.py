@@ -122,7 +122,8 @@ class Stage:
         if len(drafts) != len(frontiers):
             raise ConformanceError(
                 f"{name}: expand was asked about {len(frontiers)} requests and "
-                f"answered {len(drafts)}; return one draft per frontier, in their order\n{case}"
+                f"answered {len(drafts)}; return one draft per frontier, in their "
+                f"order\n{case}"
             )
         answers = []
         for draft, question, tree in zip(drafts, questions, trees, strict=True):

@@ -35,7 +35,7 @@ def check_acceptance_rule(rule: AbstractAcceptanceRule) -> RuleReport:
     The law of the text is compared with the target's by exact enumeration of all draws,
     to 1e-12: vocabularies of 2 to 5 tokens, up to 3 children per node, depth up to 3,
     cut branches, shapes that depend on the tokens drawn; random laws that differ after
-    every text, and laws that are equal, disjoint, certain, or of few tokens;
+    every text, and laws that are equal, disjoint, certain, nearly so, or of few tokens;
     temperatures 0 and 1, and one with top-k, top-p and a repetition penalty; one round,
     and three tokens over several rounds. A rule that says it is lossy is measured
     instead. Takes seconds.
