@@ -257,6 +257,14 @@ class DrawsTheTokenGlobally(Wrapped):
         return replace(answer, next_token=int(torch.randint(2, ())))
 
 
+class AsksForNothing(Wrapped):
+    """Its mistake is noticed inside the package; its own line is what helps."""
+
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        sampling.probs(None)
+        return self.rule.accept(tree, target_logits, sampling, chance)
+
+
 class DrawsTwice(Wrapped):
     draws_like_autoregressive = True
 

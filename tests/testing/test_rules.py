@@ -9,6 +9,7 @@ from tests.testing.faulty_rules import (
     WITH,
     WITHOUT,
     AlwaysBonus,
+    AsksForNothing,
     CastsToFloat32,
     CertainIsEnough,
     DrawsTheTokenGlobally,
@@ -224,6 +225,7 @@ BROKEN = [
         RefusesBannedTokens(ChainSpeculative()),
         r"logits.amax\(\), because -inf is allow",
     ),
+    (AsksForNothing(), r"raised AttributeError: .* \(faulty_rules\.py:\d+\)"),
     (StatesNothing(), r"raised LookupError: not decided \(faulty_rules\.py:\d+\)"),
     (Refuses(ChainSpeculative()), r"Refuses\.check must refuse"),
 ]
