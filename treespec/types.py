@@ -25,7 +25,7 @@ class ProposalKind(StrEnum):
     """How the children of a node came about: rules are lossless for some of these."""
 
     DETERMINISTIC = "deterministic"
-    """A function of draft and text: argmax, top-k, retrieved, pruned by value."""
+    """No law is claimed: argmax, top-k, retrieved, or drawn and pruned by value."""
     WITH_REPLACEMENT = "with_replacement"
     """Independent draws from ``draft_probs``; repeated tokens have a meaning."""
     WITHOUT_REPLACEMENT = "without_replacement"

@@ -21,18 +21,24 @@ class FaultyTree(AbstractDraftPolicy):
 
     Attributes:
         fault: What is done to a layer.
-        proposal: How children are drawn before that.
+        kind: How children are drawn before that.
         num_children: How many are drawn.
+        claims: Whether the policy says so.
     """
 
     fault: Fault = lambda growth, layer: layer
-    proposal: ProposalKind = WITHOUT
+    kind: ProposalKind = WITHOUT
     num_children: int = 2
+    claims: bool = True
 
     max_children = None
 
+    @property
+    def proposal(self) -> ProposalKind:
+        return self.kind if self.claims else ProposalKind.DETERMINISTIC
+
     def grow(self, growth: Growth) -> Layer | None:
-        layer = drawn_layer(growth, self.proposal, self.num_children)
+        layer = drawn_layer(growth, self.kind, self.num_children)
         return None if layer is None else self.fault(growth, layer)
 
 
@@ -171,8 +177,45 @@ def with_draft_probs(growth: Growth, layer: Layer) -> Layer:
     return with_laws(growth, layer, growth.draft.law(Sampling(1.0), growth.vocab_size))
 
 
-def draws(growth: Growth, layer: Layer) -> Layer:
-    growth.chance.draw(torch.tensor([0.5, 0.5]))
+def pruned_and_unclaimed(growth: Growth, layer: Layer) -> Layer:
+    return replace(pruned(growth, layer), draft_probs=None)
+
+
+def without_rare(growth: Growth, layer: Layer) -> Layer:
+    """Drop what hardly ever occurs."""
+    return select(layer, (layer.draft_logprobs > -7).nonzero().flatten().tolist())
+
+
+def little_off(growth: Growth, layer: Layer) -> Layer:
+    assert layer.draft_probs is not None
+    laws = layer.draft_probs.clone()
+    laws[:, 0] *= 1 + 1e-5
+    return with_laws(growth, layer, laws)
+
+
+def drawn_globally(growth: Growth, layer: Layer) -> Layer:
+    assert layer.draft_probs is not None
+    return drawn_again(growth, layer, layer.draft_probs.multinomial(1))
+
+
+def drawn_by_itself(growth: Growth, layer: Layer) -> Layer:
+    assert layer.draft_probs is not None
+    own = torch.Generator()
+    own.seed()
+    return drawn_again(growth, layer, layer.draft_probs.multinomial(1, generator=own))
+
+
+def drawn_again(growth: Growth, layer: Layer, tokens: torch.Tensor) -> Layer:
+    layer = select(layer, [0])
+    row = growth.frontier.tolist().index(int(layer.parents))
+    layer = replace(layer, tokens=tokens[row])
+    assert layer.draft_probs is not None
+    return with_laws(growth, layer, layer.draft_probs)
+
+
+def draws_from_nothing(growth: Growth, layer: Layer) -> Layer:
+    if growth.depth == 2:
+        growth.chance.draw(torch.zeros(2))
     return layer
 
 

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from treespec.acceptance import AbstractAcceptanceRule, SampleAndMatch
 from treespec.acceptance.base import follow, target_law
-from treespec.chance import AbstractChance
+from treespec.chance import AbstractChance, GeneratorChance
+from treespec.errors import NumericalError
 from treespec.sampling import Sampling
 from treespec.tree import TokenTree
 from treespec.types import Acceptance, ProposalKind
@@ -300,6 +301,56 @@ class IgnoresNaN(Wrapped):
 class NeedsDraftProbs(Wrapped):
     def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
         len(tree.draft_probs)
+        return self.rule.accept(tree, target_logits, sampling, chance)
+
+
+class SeedsItsOwn(Wrapped):
+    """Decides with a generator that is the same in every call."""
+
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        own = GeneratorChance(torch.Generator().manual_seed(0))
+        return self.rule.accept(tree, target_logits, sampling, own)
+
+
+class CertainIsEnough(FaultyRejection):
+    """Takes a child at once that the target is nearly certain of."""
+
+    def _test(self, nodes, tokens, p, q, chance):  # type: ignore[no-untyped-def]
+        for node in nodes:
+            if p[tokens[node]] > 1 - 1e-3:
+                return node
+        return super()._test(nodes, tokens, p, q, chance)
+
+
+class CastsToFloat32(FaultyRejection):
+    def _test(self, nodes, tokens, p, q, chance):  # type: ignore[no-untyped-def]
+        return super()._test(nodes, tokens, p.float(), q.float(), chance)
+
+
+class RefusesBannedTokens(Wrapped):
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        if not bool(target_logits.isfinite().all()):
+            raise NumericalError("no number")
+        return self.rule.accept(tree, target_logits, sampling, chance)
+
+
+class StatesNothing(Wrapped):
+    @property
+    def lossless(self):  # type: ignore[no-untyped-def]
+        raise LookupError("not decided")
+
+
+class DrawsTheTokenGlobally(Wrapped):
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        answer = self.rule.accept(tree, target_logits, sampling, chance)
+        return replace(answer, next_token=int(torch.randint(2, ())))
+
+
+class AsksForNothing(Wrapped):
+    """Its mistake is noticed inside the package; its own line is what helps."""
+
+    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+        sampling.probs(None)
         return self.rule.accept(tree, target_logits, sampling, chance)
 
 

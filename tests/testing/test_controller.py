@@ -1,5 +1,6 @@
 """Controllers that keep their contract pass, and each way to break it is found."""
 
+import random
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -37,7 +38,11 @@ class Steps(AbstractController):
     "controller", [Constant(4, 2, 6), Constant(0), Constant(3, 2, 0), Steps()]
 )
 def test_controllers_that_keep_their_contract_pass(controller) -> None:
-    check_controller(controller)
+    report = check_controller(controller)
+    assert report.num_stories == 8
+    assert report.num_texts == 4
+    name = type(controller).__name__
+    assert str(report).startswith(f"{name}: {report.num_steps} steps in 8 stories")
 
 
 class NoLimit(Steps):
@@ -128,6 +133,22 @@ class KnowsOneSource(Steps):
         return max([names[name] for name in record.accepted_sources], default=1)
 
 
+class Moody(Steps):
+    def budget(self, state):
+        return Budget(round(random.Random().random() * 4), 2, 6)
+
+
+class Gambles(Steps):
+    def budget(self, state):
+        return Budget(random.randrange(4), 2, 6)
+
+
+class NoLargest(Steps):
+    @property
+    def largest(self):
+        raise LookupError("forgotten")
+
+
 class NoBudget(Steps):
     def budget(self, state):
         return state
@@ -157,6 +178,9 @@ class TooSmallAPromise(Steps):
         (TakesTheLastKind, "raised AttributeError"),
         (MindsTheLimit, "(steps that the remaining length limited, after step 0)"),
         (KnowsOneSource, "decoding with PromptLookup raised KeyError"),
+        (Moody, "nothing may be drawn at random"),
+        (Gambles, "Gambles draws random numbers, which it must not"),
+        (NoLargest, "raised LookupError: forgotten (test_controller.py:"),
         (NoBudget, "budget must be a Budget, got 1"),
         (object, "wants an AbstractController, got a object"),
     ],
@@ -170,5 +194,6 @@ def test_a_faulty_controller_is_found(faulty, says: str) -> None:
 def test_the_error_says_after_which_steps() -> None:
     with pytest.raises(ConformanceError) as found:
         check_controller(NoLimit())
-    _, case = str(found.value).splitlines()
+    first, case = str(found.value).splitlines()
+    assert first.startswith("NoLimit: its budget"), "its kind is told by the shell"
     assert case == ("  50 steps that accept all, then 50 that reject all, after step 3")

@@ -87,10 +87,30 @@ def test_a_text_that_ends_early_is_whole() -> None:
     check_decoder(decoder, PROMPT, PLAIN, **FEW)
 
 
-def test_greedy_decoding_has_one_cell() -> None:
+def test_greedy_decoding_is_refused_because_texts_can_be_compared() -> None:
     decoder = replace(toy_decoder(), acceptance=SampleAndMatch())
-    report = check_decoder(decoder, PROMPT, Sampling(), num_texts=10, num_batches=1)
+    with pytest.raises(TreespecError, match=r"must be above 0, got 0\.0; at") as found:
+        check_decoder(decoder, PROMPT, Sampling())
+    assert not isinstance(found.value, ConformanceError)
+
+
+def test_one_cell_has_nothing_to_tell() -> None:
+    report = check_decoder(
+        toy_decoder(), PROMPT, Sampling(1.0, top_k=1), num_texts=10, num_batches=1
+    )
     assert (report.num_cells, report.p_value, report.total_variation) == (1, 1, 0)
+
+
+@dataclass(frozen=True)
+class Raises(ChainSpeculative):
+    def accept(self, tree, target_logits, sampling, chance):
+        raise IndexError("no such node")
+
+
+def test_an_error_of_a_part_names_its_line() -> None:
+    decoder = replace(toy_decoder(), acceptance=Raises())
+    with pytest.raises(ConformanceError, match=r"no such node \(test_decoder\.py:\d+"):
+        check_decoder(decoder, PROMPT, PLAIN, **FEW)
 
 
 def test_a_draft_that_always_agrees_proves_nothing() -> None:

@@ -120,7 +120,9 @@ class FrequentSession(AbstractDraftSession):
 
 
 def test_a_drafter_of_the_plain_kind_keeps_its_contract() -> None:
-    check_drafter(Frequent())
+    report = check_drafter(Frequent())
+    assert (report.num_texts, report.vocab_sizes) == (18, (8, 3))
+    assert str(report).startswith(f"Frequent: {report.num_answers} answers alike")
 
 
 class Altered(Frequent):
@@ -180,6 +182,18 @@ class MissingRequest(Frequent):
         return session
 
 
+class NotAsked(Frequent):
+    def start(self, setting):
+        session = super().start(setting)
+        session.expand = lambda frontiers: None
+        return session
+
+
+class Stumbles(Frequent):
+    def answer(self, session, frontier):
+        return Lawless(torch.zeros(frontier.nodes.shape[0], 8))
+
+
 class NoDraft(Frequent):
     def answer(self, session, frontier):
         return [0, 1]
@@ -191,6 +205,11 @@ class Wrong(DenseDraft):
 
     def law(self, sampling, vocab_size):
         return super().law(sampling, vocab_size) * 0.9
+
+
+class Lawless(DenseDraft):
+    def law(self, sampling, vocab_size):
+        raise RuntimeError("no law")
 
 
 class TooMany(DenseDraft):
@@ -298,6 +317,11 @@ class TwoRequestsOnly(Frequent):
         super().admit(session, request, prompt)
 
 
+class BreaksDown(Frequent):
+    def answer(self, session, frontier):
+        raise IndexError
+
+
 class ChangesTheTree(Frequent):
     def answer(self, session, frontier):
         frontier.tree.tokens[0] = 0
@@ -333,10 +357,16 @@ class WantsHidden(Frequent):
         (Unforgetful, "under a key that an earlier, released request had"),
         (OnItself, "OnItself changes its own object when it is used"),
         (OnItsClass, "with another request in another session"),
-        (Torch, "draws from the global generator of torch"),
-        (Numpy, "draws from the global generator of numpy.random"),
-        (Python, "draws from the global generator of random"),
+        (
+            Torch,
+            "draws random numbers, which a drafter must not: it moves the",
+        ),
+        (Numpy, "it moves the global generator of numpy.random"),
+        (Python, "it moves the global generator of random"),
         (Moody, "asked again, in a fresh session"),
+        (Moody, "it draws random numbers, or keeps something outside"),
+        (NotAsked, "expand must return a list of drafts, got None"),
+        (Stumbles, "Stumbles: its answer raised RuntimeError: no law"),
         (Raises, "release raised KeyError"),
         (TwoRequestsOnly, "decoding with Chain raised IndexError"),
         (ChangesTheTree, "expand changed the tree"),
@@ -351,9 +381,10 @@ def test_a_faulty_drafter_is_found(faulty, says: str) -> None:
     assert says in str(found.value).splitlines()[0]
 
 
-def test_the_error_shows_the_tree() -> None:
+@pytest.mark.parametrize("faulty", [BeyondVocabulary, BreaksDown])
+def test_the_error_shows_the_tree(faulty) -> None:
     with pytest.raises(ConformanceError) as found:
-        check_drafter(BeyondVocabulary())
+        check_drafter(faulty())
     _, *case = str(found.value).splitlines()
     assert case[0].startswith("  after the text [1, 2, 0, 1, 2")
     assert case[1:] == [

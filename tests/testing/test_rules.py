@@ -1,5 +1,6 @@
 """The kit passes every rule that ships, and none that is wrong."""
 
+import re
 from functools import cache
 from inspect import isabstract
 
@@ -10,7 +11,11 @@ from tests.testing.faulty_rules import (
     WITHOUT,
     AddsToEveryToken,
     AlwaysBonus,
+    AsksForNothing,
     BreaksTiesToTheLast,
+    CastsToFloat32,
+    CertainIsEnough,
+    DrawsTheTokenGlobally,
     DrawsTwice,
     Exits,
     FaultyRejection,
@@ -22,10 +27,13 @@ from tests.testing.faulty_rules import (
     LooksUpTheWrongRow,
     NeedsDraftProbs,
     Refuses,
+    RefusesBannedTokens,
     ReturnsATensor,
+    SeedsItsOwn,
     SetsTheDefaultDtype,
     SetsThreads,
     SkipsTheFirstNode,
+    StatesNothing,
     TakesAnyNumber,
     TakesAnyTemperature,
     TakesEarlyEnds,
@@ -39,10 +47,11 @@ from tests.testing.faulty_rules import (
     WritesToLogits,
     WrongBelowSecondSiblings,
 )
-from treespec import acceptance
+from treespec import acceptance, testing
 from treespec.acceptance import (
     AbstractAcceptanceRule,
     ChainSpeculative,
+    Greedy,
     KSeq,
     RejectionWithoutReplacement,
     RejectionWithReplacement,
@@ -87,6 +96,38 @@ def test_a_lossy_rule_is_measured_and_passes() -> None:
     found = report(TypicalAcceptance())
     assert not found.lossless
     assert found.largest_deviation > 0.1
+    assert "siblings end early" not in str(found)
+    assert "optimum of lossless rules" in str(found)
+
+
+def test_a_report_says_how_far_it_looked() -> None:
+    limits = "tried with up to 3 children per node, depth 3, 5 tokens"
+    assert limits in str(report(RejectionWithReplacement()))
+    assert "up to 1 child per node" in str(report(ChainSpeculative()))
+
+
+def test_the_table_of_a_greedy_rule_is_at_temperature_0() -> None:
+    assert "at temperature 0:" in str(report(Greedy()))
+    assert "at temperature 0:" not in str(report(KSeq()))
+
+
+def test_a_small_deviation_is_shown_in_digits_that_differ() -> None:
+    """Two equal numbers said "probability 0.2000, wanted 0.2000"."""
+    with pytest.raises(ConformanceError) as caught:
+        check_acceptance_rule(CastsToFloat32())
+    first, *_ = str(caught.value).splitlines()
+    found = re.search(r"probability (\S+), wanted (\S+), deviation \S+e-\d\d$", first)
+    assert found is not None
+    assert found[1] != found[2]
+
+
+def test_what_laws_are_summed_up_with_is_at_hand() -> None:
+    models = testing.random_model(3, 1), testing.constant_model(0.5, 0.3, 0.2)
+    setting = testing.Setting(*models, WITH, (2,))
+    rule = RejectionWithReplacement()
+    assert testing.bias(rule, setting, (0,), 2) < 1e-12
+    assert sum(testing.output_law(rule, setting, (0,), 2).values()) == pytest.approx(1)
+    assert 0 < testing.expected_accepted(rule, setting) < 1
 
 
 class ForgetfulKSeq(KSeq):
@@ -148,6 +189,7 @@ def test_a_biased_rule_is_caught_and_its_mistake_named(name: str) -> None:
     with pytest.raises(ConformanceError) as caught:
         check_acceptance_rule(rule)
     message = str(caught.value)
+    assert "by a rounding error" not in message
     assert f"FaultyRejection is not lossless for {rule.kind} children" in message
     assert mistake in message
 
@@ -197,8 +239,22 @@ BROKEN = [
     (SkipsTheFirstNode(), "lead from the root down"),
     (ReturnsATensor(), "next_token must be an integer"),
     (IgnoresNaN(ChainSpeculative()), "must raise NumericalError"),
-    (NeedsDraftProbs(), "NeedsDraftProbs raised TypeError"),
+    (NeedsDraftProbs(), "NeedsDraftProbs raised TypeError: .* \\(faulty_rules.py:"),
     (DrawsTwice(), "says draws_like_autoregressive"),
+    (DrawsTheTokenGlobally(), "draws from elsewhere than chance: .* of torch"),
+    (SeedsItsOwn(ChainSpeculative()), "drawn from a generator of its own"),
+    (CertainIsEnough(), "case: (the target is|both are) nearly certain"),
+    (CastsToFloat32(), "keep the number type of the logits"),
+    (
+        IgnoresNaN(ChainSpeculative()),
+        r"logits.amax\(\), is NaN or inf \(-inf is allowed",
+    ),
+    (
+        RefusesBannedTokens(ChainSpeculative()),
+        r"logits.amax\(\), because -inf is allow",
+    ),
+    (AsksForNothing(), r"raised AttributeError: .* \(faulty_rules\.py:\d+\)"),
+    (StatesNothing(), r"raised LookupError: not decided \(faulty_rules\.py:\d+\)"),
     (Refuses(ChainSpeculative()), r"Refuses\.check must refuse"),
     (TakesOneMore(ChainSpeculative()), "refuse with_replacement children, 2 per node"),
     (TakesAnyNumber(ChainSpeculative()), "refuse with_.* children, any number"),

@@ -60,7 +60,9 @@ class AbstractDraftPolicy(ABC):
     """Grows token trees.
 
     A policy whose proposal is sampled may stop early, but it must never drop, reorder
-    or replace a token that it has drawn: that would bias the output.
+    or replace a token that it has drawn: that would bias the output. One whose proposal
+    is deterministic may do all that, for it claims no law: its layers have no
+    ``draft_probs``. All draws are from ``growth.chance``.
     """
 
     @property

@@ -40,9 +40,11 @@ class Question:
 
     def failure(self, says: str) -> ConformanceError:
         """Return the error, with the tree below its first line."""
-        return ConformanceError(f"drafter {self.drafter}: {says}\n{self._case()}")
+        return ConformanceError(f"{self.drafter}: {says}\n{self.case}")
 
-    def _case(self) -> str:
+    @property
+    def case(self) -> str:
+        """The text, the nodes and their tree."""
         host, nodes = self.frontier.tree.host(), self.frontier.nodes.tolist()
         return (
             f"  after the text {list(self.text)}\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from torch import Tensor
 
@@ -11,8 +12,8 @@ from treespec.acceptance import AbstractAcceptanceRule
 from treespec.chance import AbstractChance
 from treespec.errors import NumericalError
 from treespec.sampling import Sampling
-from treespec.testing.drawing import draw_tree
-from treespec.testing.failure import ConformanceError
+from treespec.testing.drawing import MOST_NODES, describe, draw_tree, row
+from treespec.testing.failure import ConformanceError, told
 from treespec.tree import ROOT, HostTree, TokenTree
 from treespec.types import Acceptance, NextKind, ProposalKind
 
@@ -62,26 +63,40 @@ class CheckedRule(AbstractAcceptanceRule):
         """Return the rule's answer.
 
         Raises:
-            NumericalError: From the rule.
+            NumericalError: From the rule, where a best logit is no number.
             ConformanceError: The rule failed, or its answer is none.
         """
+        case = partial(show_case, tree, target_logits, sampling)
         try:
             acceptance = self.rule.accept(tree, target_logits, sampling, chance)
-        except (ConformanceError, NumericalError) as error:
-            error.add_note(f"{self.name} was given\n{draw_tree(tree)}")
-            raise
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # sys.exit(0) must not look like success
+        except NumericalError as error:
+            if not bool(target_logits.amax(dim=-1).isfinite().all()):
+                raise
             raise ConformanceError(
-                f"{self.name} raised {type(error).__name__}: {error}\n{draw_tree(tree)}"
+                f"{self.name} raised {told(error)}, but every node has a finite best "
+                "logit: test logits.amax(), because -inf is allowed and bans a token\n"
+                f"{case()}"
+            ) from error
+        except ConformanceError as error:
+            raise ConformanceError(f"{self.name}: {error}\n{case()}") from error
+        except (Exception, SystemExit) as error:  # an exit must not look like success
+            raise ConformanceError(
+                f"{self.name} raised {told(error)}\n{case()}"
             ) from error
         fault = find_fault(acceptance, tree.host(), target_logits.shape[-1])
         if fault:
             raise ConformanceError(
-                f"{self.name} returned {acceptance}: {fault}\n{draw_tree(tree)}"
+                f"{self.name} returned {acceptance}: {fault}\n{case()}"
             )
         return acceptance
+
+
+def show_case(tree: TokenTree, target_logits: Tensor, sampling: Sampling) -> str:
+    """Return what a rule was given."""
+    nodes = [f"  {row(logits)}" for logits in target_logits.tolist()[:MOST_NODES]]
+    return "\n".join(
+        [draw_tree(tree), f"at {describe(sampling)}; target_logits by node:", *nodes]
+    )
 
 
 def find_fault(acceptance: object, host: HostTree, vocab_size: int) -> str | None:

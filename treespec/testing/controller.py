@@ -11,8 +11,7 @@ from treespec.controllers import AbstractController
 from treespec.decoder import SpeculativeDecoder
 from treespec.drafters import DraftModel, PromptLookup
 from treespec.policies import TopKTree
-from treespec.testing.episodes import reported
-from treespec.testing.failure import ConformanceError
+from treespec.testing.failure import ConformanceError, reported
 from treespec.testing.purity import leaves_alone
 from treespec.testing.toys import random_model, table_model
 from treespec.types import Budget, StepRecord
@@ -98,7 +97,34 @@ STORIES: Mapping[str, Sequence[Event]] = {
 }
 
 
-def check_controller(controller: AbstractController[Any]) -> None:
+@dataclass(frozen=True, slots=True)
+class ControllerReport:
+    """What was played to a controller that passed; ``str`` makes it one line.
+
+    Attributes:
+        controller: Its name.
+        largest: Its largest budget.
+        num_stories: Sequences of steps that it was told of.
+        num_steps: Steps in them.
+        num_texts: Texts that were those of plain decoding.
+    """
+
+    controller: str
+    largest: Budget
+    num_stories: int
+    num_steps: int
+    num_texts: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.controller}: {self.num_steps} steps in {self.num_stories} stories, "
+            f"every budget within depth {self.largest.max_depth}, width "
+            f"{self.largest.max_width}, {self.largest.max_nodes} nodes; "
+            f"{self.num_texts} texts as without it"
+        )
+
+
+def check_controller(controller: AbstractController[Any]) -> ControllerReport:
     """Refuse a controller that breaks its contract.
 
     It is told of steps: all accepted and all rejected, cut ones and empty ones, some
@@ -106,6 +132,9 @@ def check_controller(controller: AbstractController[Any]) -> None:
     same steps must give the same budgets, and an old state the old budget, because what
     it remembers is in the state that it returns. Then texts are decoded with it: they
     must be those of plain greedy decoding.
+
+    Returns:
+        What was played; ``print`` it.
 
     Raises:
         ConformanceError: Tells what is wrong, and after which steps.
@@ -116,10 +145,17 @@ def check_controller(controller: AbstractController[Any]) -> None:
             f"{type(controller).__name__}; derive from "
             "treespec.controllers.AbstractController"
         )
-    with leaves_alone(f"controller {type(controller).__name__}", controller):
+    name, draws = type(controller).__name__, "draws random numbers, which it must not"
+    with reported(controller), leaves_alone(name, controller, draws):
         for story, events in STORIES.items():
             _check_story(controller, story, events)
-        _check_texts(controller)
+        return ControllerReport(
+            controller=name,
+            largest=controller.largest,
+            num_stories=len(STORIES),
+            num_steps=sum(map(len, STORIES.values())),
+            num_texts=_check_texts(controller),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +182,8 @@ def _check_story(
         raise _failure(
             controller,
             f"told of the same steps again, it gave {second.budgets[step]} where it "
-            f"had given {first.budgets[step]}; what it remembers must be in its state",
+            f"had given {first.budgets[step]}; what it remembers must be in its state, "
+            "and nothing may be drawn at random",
             f"{story}, before step {step}",
         )
     for step, (state, budget) in enumerate(
@@ -158,7 +195,7 @@ def _check_story(
                 controller,
                 f"the state before step {step} gave {budget} at first, and {again} "
                 "after later steps; observe must return a new state and leave the old "
-                "one as it was",
+                "one as it was, and nothing may be drawn at random",
                 story,
             )
     for step, record in enumerate(first.records):
@@ -168,7 +205,8 @@ def _check_story(
             raise _failure(
                 controller,
                 "an old state that observes its step again gives another budget than "
-                "the first time; what it remembers must be in its state",
+                "the first time; what it remembers must be in its state, and nothing "
+                "may be drawn at random",
                 f"{story}, step {step}",
             )
 
@@ -208,8 +246,13 @@ def _budget(controller: AbstractController[Any], state: Any, where: str) -> Budg
     return budget
 
 
-def _check_texts(controller: AbstractController[Any]) -> None:
-    """Refuse a controller with which a decoder writes another text than without it."""
+def _check_texts(controller: AbstractController[Any]) -> int:
+    """Return how many texts were those of plain decoding.
+
+    Raises:
+        ConformanceError: One was not.
+    """
+    num_texts = 0
     model = random_model(6, seed=1)
     for drafter in (DraftModel(table_model(model, 6)), PromptLookup()):
         decoder = SpeculativeDecoder(
@@ -233,6 +276,8 @@ def _check_texts(controller: AbstractController[Any]) -> None:
                     f"  plain {list(expected.tokens)}\n"
                     f"  got   {list(result.tokens)}",
                 )
+        num_texts += len(prompts)
+    return num_texts
 
 
 def _first_difference(one: Sequence[Budget], other: Sequence[Budget]) -> int:
@@ -244,4 +289,4 @@ def _failure(
     controller: AbstractController[Any], says: str, case: str
 ) -> ConformanceError:
     name = type(controller).__name__
-    return ConformanceError(f"controller {name}: {says}\n  {case}")
+    return ConformanceError(f"{name}: {says}\n  {case}")

@@ -18,7 +18,7 @@ from treespec.intake import Prompt
 from treespec.sampling import Sampling
 from treespec.testing.cells import CellLaw, Text, target_law
 from treespec.testing.drawing import table
-from treespec.testing.failure import ConformanceError
+from treespec.testing.failure import ConformanceError, told
 from treespec.types import GenerationResult, ProposalKind
 
 LEAST_EXPECTED = 5
@@ -80,10 +80,16 @@ def check_decoder(
     fixed: the same check has the same result. Of large vocabularies only texts that
     carry mass are looked at, all others share cells.
 
+    Takes one forward of the target for each text whose next token is looked at: up to
+    ``num_texts / 5`` texts of every length below ``num_tokens``, 801 by default. Then
+    ``num_texts * num_batches`` texts are decoded, ``decoder.max_concurrent`` in a
+    forward, each in up to ``num_tokens + max_depth`` forwards of the target: 5250 at
+    most by default with 8 at once and a depth of 4, beside those of a draft model.
+
     Args:
         decoder: The decoder, with its real parts.
         prompt: A text or token ids.
-        sampling: Its sampling.
+        sampling: Its sampling, at a temperature above 0: there texts can be compared.
         num_tokens: How many of the first new tokens are compared. More are decoded,
             so that trees get their full depth.
         num_texts: Texts per batch.
@@ -94,9 +100,16 @@ def check_decoder(
         The p-value, the distance, and whether rejections were tried at all.
 
     Raises:
-        ConformanceError: The law is another one; shows the worst cells.
+        ConformanceError: The law is another one; shows the worst cells. Or a part of
+            the decoder raised an error.
         TreespecError: An argument is impossible.
     """
+    if sampling.greedy:
+        raise TreespecError(
+            "check_decoder counts samples, so sampling.temperature must be above 0, "
+            f"got {sampling.temperature}; at temperature 0 compare the tokens of "
+            "decoder.generate with those of decoder.autoregressive().generate"
+        )
     for name, value in (("num_tokens", num_tokens), ("num_batches", num_batches)):
         require_integer(name, value, 1)
     require_integer("num_texts", num_texts, 2 * LEAST_EXPECTED)
@@ -108,7 +121,7 @@ def check_decoder(
     p_values = []
     for batch in range(num_batches):
         seeds = [batch * num_texts + place for place in range(num_texts)]
-        drawn = decoder.generate([prompt] * num_texts, sampling, length, seeds)
+        drawn = _generate(decoder, [prompt] * num_texts, sampling, length, seeds)
         texts = [result.tokens[:num_tokens] for result in drawn]
         _check_possible(decoder, texts, law)
         p_values.append(_p_value(Counter(map(law.cell, texts)), law))
@@ -123,6 +136,24 @@ def check_decoder(
             f"{report}\n{_worst_cells(decoder, counts, law)}"
         )
     return report
+
+
+def _generate(
+    decoder: SpeculativeDecoder,
+    prompts: Sequence[Prompt],
+    sampling: Sampling,
+    length: int,
+    seeds: Sequence[int],
+) -> list[GenerationResult]:
+    """Decode; an error of a part, other than the user's, becomes the kit's."""
+    try:
+        return decoder.generate(prompts, sampling, length, seeds)
+    except TreespecError:
+        raise
+    except Exception as error:
+        raise ConformanceError(
+            f"the decoder ({_parts(decoder)}) raised {told(error)}"
+        ) from error
 
 
 def _check_possible(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -20,9 +21,8 @@ from treespec.testing.episodes import (
     Stage,
     rehearse,
     replay,
-    reported,
 )
-from treespec.testing.failure import ConformanceError
+from treespec.testing.failure import ConformanceError, reported
 from treespec.testing.purity import leaves_alone
 from treespec.testing.toys import random_model, table_model
 from treespec.verifiers import TreeAttention
@@ -43,13 +43,43 @@ DECODINGS: tuple[tuple[AbstractDraftPolicy, AbstractAcceptanceRule, Sampling], .
     (TopKTree(2), Greedy(), Sampling(repetition_penalty=1.2)),
     (TopKTree(2), SampleAndMatch(), Sampling(temperature=1.0)),
 )
+ALONE = "asked again, in a fresh session"
+NOT_A_FUNCTION = "it draws random numbers, or keeps something outside of the session"
+KEPT_APART = (
+    "what belongs to a request must be kept by its key, in the session, until release, "
+    "and nothing may be drawn at random"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterReport:
+    """What was played to a drafter that passed; ``str`` makes it one line.
+
+    Attributes:
+        drafter: Its name.
+        num_answers: Answers that were the same alone, beside others and after others.
+        num_texts: Texts that were those of plain decoding.
+        vocab_sizes: Tokens of the targets.
+    """
+
+    drafter: str
+    num_answers: int
+    num_texts: int
+    vocab_sizes: tuple[int, ...]
+
+    def __str__(self) -> str:
+        sizes = " and ".join(map(str, self.vocab_sizes))
+        return (
+            f"{self.drafter}: {self.num_answers} answers alike, alone and beside other "
+            f"requests; {self.num_texts} texts as without it; targets of {sizes} tokens"
+        )
 
 
 def check_drafter(
     drafter: AbstractDrafter,
     target: AbstractLanguageModel | None = None,
     tolerance: float = 1e-4,
-) -> None:
+) -> DrafterReport:
     """Refuse a drafter that breaks its contract.
 
     Requests are played to it as a decoder would: chains and branching trees of its own
@@ -66,19 +96,30 @@ def check_drafter(
         tolerance: How far a law may move when another request shares the forward, or
             the memory layout is another one: rounding.
 
+    Returns:
+        What was played; ``print`` it.
+
     Raises:
         ConformanceError: Tells what is wrong, and shows the tree.
     """
-    _check_facts(drafter, target)
-    targets = [target] if target is not None else [_toy(size) for size in VOCAB_SIZES]
-    with (
-        leaves_alone(f"drafter {type(drafter).__name__}", drafter),
-        torch.inference_mode(),
-    ):
-        for model in targets:
-            stage = Stage(drafter, model)
-            _check_sessions(stage, tolerance)
-            _check_texts(stage)
+    with reported(drafter):
+        _check_facts(drafter, target)
+        models = [target] if target is not None else list(map(_toy, VOCAB_SIZES))
+        draws = "draws random numbers, which a drafter must not"
+        with leaves_alone(type(drafter).__name__, drafter, draws):
+            return _checked([Stage(drafter, model) for model in models], tolerance)
+
+
+@torch.inference_mode()
+def _checked(stages: Sequence[Stage], tolerance: float) -> DrafterReport:
+    num_answers = [_check_sessions(stage, tolerance) for stage in stages]
+    num_texts = [_check_texts(stage) for stage in stages]
+    return DrafterReport(
+        drafter=type(stages[0].drafter).__name__,
+        num_answers=sum(num_answers),
+        num_texts=sum(num_texts),
+        vocab_sizes=tuple(stage.target.vocab_size for stage in stages),
+    )
 
 
 def _toy(vocab_size: int) -> AbstractLanguageModel:
@@ -99,29 +140,32 @@ def _check_facts(
     are_names = isinstance(names, tuple) and all(isinstance(n, str) for n in names)
     if not are_names or not names:
         raise ConformanceError(
-            f"drafter {name}: source_names must be a tuple of at least one text, got "
-            f"{names!r}"
+            f"{name}: source_names must be a tuple of at least one text, got {names!r}"
         )
     are_layers = isinstance(layers, tuple) and all(isinstance(i, int) for i in layers)
     if not are_layers:
         raise ConformanceError(
-            f"drafter {name}: hidden_layers must be a tuple of integers, got {layers!r}"
+            f"{name}: hidden_layers must be a tuple of integers, got {layers!r}"
         )
     if layers and target is None:
         raise ConformanceError(
-            f"drafter {name} wants the hidden states of layers {list(layers)}, which a "
+            f"{name} wants the hidden states of layers {list(layers)}, which a "
             "toy target does not have; give check_drafter(drafter, target=MODEL)"
         )
 
 
-def _check_sessions(stage: Stage, tolerance: float) -> None:
-    """Refuse a drafter whose answers depend on more than the request's own text."""
+def _check_sessions(stage: Stage, tolerance: float) -> int:
+    """Return how many answers were the same again.
+
+    Raises:
+        ConformanceError: An answer depends on more than the request's own text.
+    """
     prompt, other_prompt, _ = _prompts(stage)
     first = rehearse(stage, prompt, ROUNDS)
     second = rehearse(stage, other_prompt, OTHER_ROUNDS)
     shared, used = stage.start(), stage.start()
     ensembles: dict[str, list[list[Role]]] = {
-        "asked again, in a fresh session": [[Role(stage.start(), 0, first)]],
+        ALONE: [[Role(stage.start(), 0, first)]],
         "with another request beside it in the session": [
             [Role(shared, 0, first), Role(shared, 1, second)]
         ],
@@ -133,25 +177,34 @@ def _check_sessions(stage: Stage, tolerance: float) -> None:
             [Role(used, 0, first)],
         ],
     }
-    for how, plays in ensembles.items():
-        for roles in plays:
-            _check_replay(stage, roles, how, tolerance)
+    return sum(
+        _check_replay(stage, roles, how, tolerance)
+        for how, plays in ensembles.items()
+        for roles in plays
+    )
 
 
 def _check_replay(
     stage: Stage, roles: Sequence[Role], how: str, tolerance: float
-) -> None:
+) -> int:
+    num_answers = 0
     for expansion, answer in replay(stage, roles):
         changed = difference(expansion.answer, answer, tolerance)
         if changed is not None:
+            cause = NOT_A_FUNCTION if how == ALONE else KEPT_APART
             raise stage.question(expansion.text, expansion.frontier).failure(
-                f"a request got another answer {how} ({changed}); what belongs to a "
-                "request must be kept by its key, in the session, until release"
+                f"a request got another answer {how} ({changed}); {cause}"
             )
+        num_answers += 1
+    return num_answers
 
 
-def _check_texts(stage: Stage) -> None:
-    """Refuse a drafter with which a decoder writes another text than without it."""
+def _check_texts(stage: Stage) -> int:
+    """Return how many texts were those of plain decoding.
+
+    Raises:
+        ConformanceError: One was not.
+    """
     for policy, rule, sampling in DECODINGS:
         decoder = SpeculativeDecoder(
             stage.target,
@@ -169,13 +222,14 @@ def _check_texts(stage: Stage) -> None:
         for result, expected in zip(results, plain, strict=True):
             if result.tokens != expected.tokens:
                 raise ConformanceError(
-                    f"drafter {type(stage.drafter).__name__}: with "
+                    f"{type(stage.drafter).__name__}: with "
                     f"{type(policy).__name__} and {type(rule).__name__} the text is "
                     "not that of plain decoding\n"
                     f"  prompt {list(result.prompt_tokens)}\n"
                     f"  plain  {list(expected.tokens)}\n"
                     f"  got    {list(result.tokens)}"
                 )
+    return len(DECODINGS) * len(PROMPTS)
 
 
 def _prompts(stage: Stage) -> list[list[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from treespec.sampling import Sampling
@@ -47,9 +48,14 @@ def _places(
     return places
 
 
-def row(probs: Sequence[float]) -> str:
+def row(probs: Sequence[float], num_digits: int = 4) -> str:
     """Return a law as one short line."""
-    return " ".join(f"{prob:.4f}" for prob in probs)
+    return " ".join(f"{prob:.{num_digits}f}" for prob in probs)
+
+
+def digits(deviation: float) -> int:
+    """Return how many decimals show that numbers differ; 4 at least."""
+    return max(4, 1 - math.floor(math.log10(deviation)))
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

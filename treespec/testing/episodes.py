@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -25,7 +24,7 @@ from treespec.drafters import (
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.session import ModelSession
 from treespec.testing.answers import Answer, Question, checked_answer
-from treespec.testing.failure import ConformanceError
+from treespec.testing.failure import ConformanceError, reported
 from treespec.tree import Layer, TokenTree, root_tree
 from treespec.types import ProposalKind
 from treespec.verifiers import Candidate, TreeAttention
@@ -98,7 +97,7 @@ class Stage:
             session = self.drafter.start(setting)
         if not isinstance(session, AbstractDraftSession):
             raise ConformanceError(
-                f"drafter {type(self.drafter).__name__}: start must return an "
+                f"{type(self.drafter).__name__}: start must return an "
                 f"AbstractDraftSession, got a {type(session).__name__}"
             )
         return session
@@ -111,21 +110,27 @@ class Stage:
         """Return the checked answers for pairs of a committed text and a frontier."""
         frontiers = [frontier for _, frontier in asked]
         trees = [frontier.tree.host() for frontier in frontiers]
-        with reported(self.drafter, "expand"):
-            drafts = session.expand(frontiers)
+        questions = [self.question(*one) for one in asked]
+        case = "\n".join(question.case for question in questions)
+        with reported(self.drafter, "expand", case):
+            drafts: object = session.expand(frontiers)
+        name = type(self.drafter).__name__
+        if not isinstance(drafts, list | tuple):
+            raise ConformanceError(
+                f"{name}: expand must return a list of drafts, got {drafts!r}\n{case}"
+            )
         if len(drafts) != len(frontiers):
             raise ConformanceError(
-                f"drafter {type(self.drafter).__name__}: expand was asked about "
-                f"{len(frontiers)} requests and answered {len(drafts)}; return one "
-                "draft per frontier, in their order"
+                f"{name}: expand was asked about {len(frontiers)} requests and "
+                f"answered {len(drafts)}; return one draft per frontier, in their "
+                f"order\n{case}"
             )
         answers = []
-        for draft, (text, frontier), tree in zip(drafts, asked, trees, strict=True):
-            question = self.question(text, frontier)
-            if frontier.tree.host() != tree:
+        for draft, question, tree in zip(drafts, questions, trees, strict=True):
+            if question.frontier.tree.host() != tree:
                 raise question.failure("expand changed the tree that it was shown")
-            answer = checked_answer(draft, question)
-            answers.append((draft, answer))
+            with reported(self.drafter, "its answer", question.case):
+                answers.append((draft, checked_answer(draft, question)))
         return answers
 
     def question(self, text: tuple[int, ...], frontier: Frontier) -> Question:
@@ -137,19 +142,6 @@ class Stage:
             text=text,
             frontier=frontier,
         )
-
-
-@contextmanager
-def reported(part: object, method: str) -> Iterator[None]:
-    """Turn what a part raises into the kit's error, which names the method."""
-    try:
-        yield
-    except ConformanceError:
-        raise
-    except Exception as error:
-        raise ConformanceError(
-            f"{type(part).__name__}: {method} raised {type(error).__name__}: {error}"
-        ) from error
 
 
 def rehearse(stage: Stage, prompt: Sequence[int], rounds: Sequence[Round]) -> Episode:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from treespec.acceptance import AbstractAcceptanceRule
-from treespec.testing.laws import Setting, distance, output_law
+from treespec.testing.laws import Setting, distance, output_law, rounds
 from treespec.testing.rule_cases import VECTORS
 from treespec.types import ProposalKind
 
+ROUNDED = 1e-6
+"""Deviations below this are what float32 makes of a law."""
 CLOSE = 6e-4
 """The laws below are rounded to three places."""
+
+LESS_LIKELY = 2
+"""A token of the vectors with 0 < p < q."""
 
 WITH, WITHOUT = ProposalKind.WITH_REPLACEMENT, ProposalKind.WITHOUT_REPLACEMENT
 FINGERPRINTS = (
@@ -64,8 +69,26 @@ FINGERPRINTS = (
 """Children per node, kinds, the law of the next token on the vectors, the mistake."""
 
 
-def hint(rule: AbstractAcceptanceRule, proposal: ProposalKind) -> str | None:
-    """Return the known mistake that the rule's law on the vectors looks like."""
+def hint(
+    rule: AbstractAcceptanceRule, proposal: ProposalKind, deviation: float
+) -> str | None:
+    """Return the known mistake that a wrong law looks like.
+
+    Args:
+        rule: The rule.
+        proposal: How the children of the wrong case are drawn.
+        deviation: How far that law is off.
+    """
+    if deviation < ROUNDED:
+        return (
+            "laws were cast to float32, or something tiny was added: keep the number "
+            "type of the logits, and add nothing"
+        )
+    return _known(rule, proposal) or _not_drawn(rule, proposal)
+
+
+def _known(rule: AbstractAcceptanceRule, proposal: ProposalKind) -> str | None:
+    """Return the mistake whose law on the vectors the rule has."""
     for num_children, kinds, law, mistake in FINGERPRINTS:
         most = rule.proposals[proposal]
         if proposal not in kinds or (most is not None and most < num_children):
@@ -75,3 +98,19 @@ def hint(rule: AbstractAcceptanceRule, proposal: ProposalKind) -> str | None:
         if distance(found, {(token,): p for token, p in enumerate(law)}) < CLOSE:
             return mistake
     return None
+
+
+def _not_drawn(rule: AbstractAcceptanceRule, proposal: ProposalKind) -> str | None:
+    """Return whether a child with p < q is accepted always or never."""
+    if proposal not in {WITH, WITHOUT}:
+        return None
+    weights = {True: 0.0, False: 0.0}
+    for weight, outcome in rounds(rule, Setting(*VECTORS, proposal, (1,)), (0,)):
+        if outcome.tree.tokens.tolist()[1:] == [LESS_LIKELY]:
+            weights[bool(outcome.acceptance.node_ids)] += weight
+    if all(weights.values()):
+        return None
+    return (
+        "acceptance is not drawn from chance: it is certain, or drawn from a generator "
+        "of its own"
+    )

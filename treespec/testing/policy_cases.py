@@ -12,7 +12,7 @@ from treespec.draft import AbstractDraft, Children, DenseDraft, SparseDraft
 from treespec.policies import AbstractDraftPolicy, Growth
 from treespec.sampling import Sampling
 from treespec.testing.drawing import describe, draw_tree
-from treespec.testing.failure import ConformanceError
+from treespec.testing.failure import ConformanceError, told
 from treespec.testing.laws import CPU, PLAIN, node_texts
 from treespec.testing.purity import snapshot
 from treespec.testing.toys import Model, Text, constant_model, random_model
@@ -94,19 +94,18 @@ class PolicyCase:
             frontier = nodes if layer.expand is None else nodes[layer.expand]
 
     def _next_layer(self, policy: AbstractDraftPolicy, growth: Growth) -> Layer | None:
-        before = snapshot(growth.tree)
+        before, name = snapshot(growth.tree), type(policy).__name__
         try:
             layer = policy.grow(growth)
-        except ConformanceError:
-            raise
         except Exception as error:
+            kits = isinstance(error, ConformanceError)
+            says = f": {error}" if kits else f" raised {told(error)}"
             raise ConformanceError(
-                f"{type(policy).__name__} raised {type(error).__name__}: {error}\n"
-                f"{self}\n{draw_tree(growth.tree)}"
+                f"{name}{says}\n{self}\n{draw_tree(growth.tree)}"
             ) from error
         if snapshot(growth.tree) != before:
             raise ConformanceError(
-                f"{type(policy).__name__} writes to growth.tree, which others still "
+                f"{name} writes to growth.tree, which others still "
                 f"read; return a Layer instead\n{self}\n{draw_tree(growth.tree)}"
             )
         return layer
@@ -156,6 +155,7 @@ BUDGETS = [
 ]
 SMALL_VOCABULARY = constant_model(0.6, 0.4, 0.0, 0.0)
 CERTAIN = constant_model(0.0, 1.0, 0.0, 0.0)
+NEARLY_CERTAIN = constant_model(0.0003, 0.9995, 0.0002)
 
 
 def contract_cases() -> list[PolicyCase]:
@@ -191,7 +191,10 @@ def law_cases() -> list[PolicyCase]:
         (Budget(3, 2, 5), 2),
     )
     return [
-        PolicyCase(random_model(size, seed=2, spread=1.0), size, budget, sampling)
-        for budget, size in shapes
-        for sampling in (PLAIN, PROCESSED)
+        *(
+            PolicyCase(random_model(size, seed=2, spread=1.0), size, budget, sampling)
+            for budget, size in shapes
+            for sampling in (PLAIN, PROCESSED)
+        ),
+        PolicyCase(NEARLY_CERTAIN, 3, Budget(1, 2, 2)),
     ]

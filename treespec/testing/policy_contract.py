@@ -11,7 +11,6 @@ from torch import Tensor
 from treespec.chance import GeneratorChance
 from treespec.policies import AbstractDraftPolicy, Growth
 from treespec.testing.drawing import draw_tree
-from treespec.testing.enumeration import ScriptedChance
 from treespec.testing.failure import ConformanceError
 from treespec.testing.laws import CPU
 from treespec.testing.policy_cases import SOURCE, TEXT, PolicyCase
@@ -66,14 +65,6 @@ def check_layers(policy: AbstractDraftPolicy, case: PolicyCase, seed: int) -> No
                 f"the tree before: {draw_tree(growth.tree)}\n"
                 f"frontier {growth.frontier.tolist()}, room {growth.room}\n{layer}"
             )
-    if policy.proposal is ProposalKind.DETERMINISTIC:
-        script = ScriptedChance(())
-        tree = case.tree(policy, script)
-        if script.taken:
-            raise ConformanceError(
-                f"{name} declares deterministic children but draws; declare how they "
-                f"are drawn\n{case}\n{draw_tree(tree)}"
-            )
 
 
 def find_fault(
@@ -127,7 +118,9 @@ def _draft_probs(
     sampled = policy.proposal is not ProposalKind.DETERMINISTIC
     laws = layer.draft_probs
     if not sampled:
-        return None if laws is None else "deterministic layers have no draft_probs"
+        if laws is not None:
+            return "deterministic layers claim no law, so they have no draft_probs"
+        return None
     num_rows = growth.frontier.shape[0]
     if laws is None or laws.shape != (num_rows, growth.vocab_size):
         return f"draft_probs must hold a row for each of the {num_rows} frontier nodes"
@@ -161,16 +154,27 @@ def check_requests(policy: AbstractDraftPolicy, case: PolicyCase) -> None:
     """Check that two requests that take turns get the trees that each gets alone.
 
     Raises:
-        ConformanceError: They do not.
+        ConformanceError: They do not, or one alone does not get the same tree again.
     """
-    alone = [_in_turns([deepcopy(policy)], case, [seed])[0] for seed in (1, 2)]
+    name = type(policy).__name__
+    alone, again = (
+        [_in_turns([deepcopy(policy)], case, [seed])[0] for seed in (1, 2)]
+        for _ in range(2)
+    )
     together = _in_turns([policy, policy], case, [1, 2])
+    for one, other in zip(alone, again, strict=True):
+        if not _equal(one, other):
+            raise ConformanceError(
+                f"{name} grew two trees from the same draws: it draws from elsewhere "
+                f"than growth.chance, or keeps state outside of its object\n{case}\n"
+                f"first: {draw_tree(one)}\nthen: {draw_tree(other)}"
+            )
     for one, other in zip(alone, together, strict=True):
         if not _equal(one, other):
             raise ConformanceError(
-                f"{type(policy).__name__} mixes up two requests that take turns; keep "
-                f"no state on the object\n{case}\nalone: {draw_tree(one)}\n"
-                f"in turns: {draw_tree(other)}"
+                f"{name} mixes up two requests that take turns; keep no state on the "
+                f"object, and draw from growth.chance alone\n{case}\n"
+                f"alone: {draw_tree(one)}\nin turns: {draw_tree(other)}"
             )
 
 

@@ -20,7 +20,7 @@ from treespec.acceptance import (
 from treespec.chance import NO_TOKEN, AbstractChance
 from treespec.policies import AbstractDraftPolicy
 from treespec.siblings import draw_siblings
-from treespec.testing.drawing import draw_tree, row
+from treespec.testing.drawing import digits, draw_tree, row
 from treespec.testing.enumeration import outcomes
 from treespec.testing.failure import ConformanceError
 from treespec.testing.laws import (
@@ -133,11 +133,13 @@ def check_ends(policy: AbstractDraftPolicy, case: PolicyCase, grown: Grown) -> N
         most = max(shares, key=shares.__getitem__)
         least = min(shares, key=shares.__getitem__)
         if shares[most] - shares[least] > ROUNDED:
+            num_digits = digits(shares[most] - shares[least])
             raise ConformanceError(
                 f"{type(policy).__name__} gives a node one more child after "
-                f"{list(most)} with probability {shares[most]:.4f}, after {list(least)}"
-                f" with {shares[least]:.4f}: siblings decide on the next one; say "
-                f"ends_siblings_early = True, for rules that must know\n{case}"
+                f"{list(most)} with probability {shares[most]:.{num_digits}f}, after "
+                f"{list(least)} with {shares[least]:.{num_digits}f}: siblings decide "
+                "on the next one; say ends_siblings_early = True, for rules that must "
+                f"know\n{case}"
             )
 
 
@@ -212,21 +214,25 @@ def _message(
 ) -> str:
     drawn = {*found, *wanted}
     worst = max(drawn, key=lambda x: abs(found.get(x, 0) - wanted.get(x, 0)))
+    deviation = abs(found.get(worst, 0) - wanted.get(worst, 0))
+    num_digits = digits(deviation)
     given = f" after {list(draws.earlier)}" if draws.earlier else ""
     shown = sorted(drawn, key=lambda x: (len(x), x))[:12]
     laws = [
-        f"  {list(x)}: found {found.get(x, 0):.4f}, prescribed {wanted.get(x, 0):.4f}"
+        f"  {list(x)}: found {found.get(x, 0):.{num_digits}f}, prescribed "
+        f"{wanted.get(x, 0):.{num_digits}f}"
         for x in shown
     ]
     return "\n".join(
         [
             f"{type(policy).__name__} declares {policy.proposal} children, but the "
             f"children of node {draws.node}{given} do not follow that law: "
-            f"{list(worst)} has probability {found.get(worst, 0):.4f}, wanted "
-            f"{wanted.get(worst, 0):.4f}; never drop, reorder, replace or rescore a "
-            "token that was drawn, or declare it deterministic",
+            f"{list(worst)} has probability {found.get(worst, 0):.{num_digits}f}, "
+            f"wanted {wanted.get(worst, 0):.{num_digits}f}, deviation "
+            f"{deviation:.1e}; never drop, reorder, replace or rescore a "
+            "token that was drawn, or declare it deterministic, without draft_probs",
             f"smallest case: {case}",
-            f"declared law {row(draws.law.tolist())}",
+            f"declared law {row(draws.law.tolist(), num_digits)}",
             *laws,
             f"a tree of this case: {draw_tree(draws.tree)}",
         ]
@@ -253,10 +259,12 @@ def check_output(policy: AbstractDraftPolicy, case: PolicyCase, grown: Grown) ->
     if deviation > ROUNDED:
         text = max(wanted, key=lambda x: abs(law.get(x, 0) - wanted[x]))
         tree = max(grown, key=lambda pair: pair[0])[1]
+        num_digits = digits(deviation)
         raise ConformanceError(
             f"{type(policy).__name__} biases the output: under {rule.name}, which is "
             f"lossless for {policy.proposal} children, the tokens {list(text)} have "
-            f"probability {law.get(text, 0):.4f}, wanted {wanted[text]:.4f}; never "
+            f"probability {law.get(text, 0):.{num_digits}f}, wanted "
+            f"{wanted[text]:.{num_digits}f}, deviation {deviation:.1e}; never "
             "drop, reorder, replace or rescore a token that was drawn\n"
             f"smallest case: {case}\na tree of this case: {draw_tree(tree)}"
         )

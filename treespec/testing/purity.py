@@ -86,28 +86,43 @@ def global_randomness() -> Mapping[str, object]:
 
 
 @contextmanager
-def leaves_alone(name: str, plug_in: object) -> Iterator[None]:
+def leaves_alone(name: str, plug_in: object, draws: str) -> Iterator[None]:
     """Check that a block changes neither a plug-in's object nor anything global.
 
     Args:
         name: The plug-in's name, for the message.
         plug_in: Its object.
+        draws: What a plug-in does that uses global randomness, for the message.
 
     Raises:
-        ConformanceError: It did; the message says what.
+        ConformanceError: It did; the message says what. Global randomness is told
+            instead of what the block raises: it may well be the cause.
     """
     state, before = snapshot(plug_in), global_randomness()
-    with keeps_settings(name):
-        yield
-    moved = [key for key, old in before.items() if global_randomness()[key] != old]
-    if moved:
-        raise ConformanceError(
-            f"{name} draws from the global generator of {moved[0]}; "
-            "take every draw from chance"
-        )
+    try:
+        with keeps_settings(name):
+            yield
+    except ConformanceError as error:
+        _check_randomness(name, before, draws, error)
+        raise
+    _check_randomness(name, before, draws)
     if snapshot(plug_in) != state:
         raise ConformanceError(
             f"{name} changes its own object when it is used; it serves many requests "
             f"at once, so keep state elsewhere\nbefore: {state}\nafter:  "
             f"{snapshot(plug_in)}"
         )
+
+
+def _check_randomness(
+    name: str,
+    before: Mapping[str, object],
+    draws: str,
+    cause: ConformanceError | None = None,
+) -> None:
+    now = global_randomness()
+    moved = [key for key, old in before.items() if now[key] != old]
+    if moved:
+        raise ConformanceError(
+            f"{name} {draws}: it moves the global generator of {moved[0]}"
+        ) from cause

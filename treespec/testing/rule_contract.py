@@ -14,7 +14,7 @@ from treespec.acceptance import AbstractAcceptanceRule
 from treespec.chance import AbstractChance, GeneratorChance
 from treespec.errors import NumericalError
 from treespec.sampling import Sampling
-from treespec.testing.checked_rule import CheckedRule
+from treespec.testing.checked_rule import CheckedRule, show_case
 from treespec.testing.drawing import draw_tree
 from treespec.testing.enumeration import ScriptedChance, outcomes, replays
 from treespec.testing.failure import ConformanceError
@@ -28,6 +28,7 @@ from treespec.types import ProposalKind
 
 FACTS = ("lossless", "greedy_only", "draws_like_autoregressive", "takes_early_ends")
 """What a rule states with yes or no."""
+ELSEWHERE = "draws from elsewhere than chance"
 
 
 def check_facts(rule: AbstractAcceptanceRule) -> None:
@@ -40,12 +41,7 @@ def check_facts(rule: AbstractAcceptanceRule) -> None:
         raise ConformanceError(
             f"{rule!r} must be an object of a subclass of AbstractAcceptanceRule"
         )
-    for fact in (
-        "lossless",
-        "greedy_only",
-        "draws_like_autoregressive",
-        "takes_early_ends",
-    ):
+    for fact in FACTS:
         if type(getattr(rule, fact)) is not bool:
             raise ConformanceError(
                 f"{rule.name}.{fact} must be True or False, got {getattr(rule, fact)!r}"
@@ -85,10 +81,11 @@ def check_purity(rule: CheckedRule) -> None:
         ConformanceError: It writes to them, keeps state, or draws elsewhere.
     """
     for setting in _settings(rule):
-        with leaves_alone(rule.name, rule.rule):
+        with leaves_alone(rule.name, rule.rule, ELSEWHERE):
             for tree, logits in _verified(setting):
                 _check_arguments(rule, setting, tree, logits)
-        _check_requests(rule, setting)
+        with leaves_alone(rule.name, rule.rule, ELSEWHERE):
+            _check_requests(rule, setting)
 
 
 def _settings(rule: AbstractAcceptanceRule) -> Iterator[Setting]:
@@ -140,8 +137,8 @@ def _check_requests(rule: AbstractAcceptanceRule, setting: Setting) -> None:
     together = _texts([rule, rule], setting, [1, 2])
     if alone != together:
         raise ConformanceError(
-            f"{rule.name} mixes up two requests that take turns; keep no state on the "
-            f"object\nalone    {alone}\ntogether {together}"
+            f"{rule.name} mixes up two requests that take turns; keep no state, and "
+            f"draw from chance alone\nalone    {alone}\ntogether {together}"
         )
 
 
@@ -184,13 +181,13 @@ def _check_raises(
     chance: AbstractChance,
 ) -> None:
     try:
-        outcome: object = rule.accept(tree, damaged, sampling, chance)
+        outcome = f"returned {rule.accept(tree, damaged, sampling, chance)}"
     except NumericalError:
         return
     except ConformanceError as error:
-        outcome = error
+        outcome = str(error).partition("\n")[0]
     raise ConformanceError(
-        f"{rule.name} must raise NumericalError for a node whose logits are not finite,"
-        f" but it went on: {outcome}\n{draw_tree(tree)}\nlogits by node "
-        f"{damaged.tolist()}"
+        f"{rule.name} must raise NumericalError where it decides at a node whose best "
+        "logit, logits.amax(), is NaN or inf (-inf is allowed and bans a token), but: "
+        f"{outcome}\n{show_case(tree, damaged, sampling)}"
     )

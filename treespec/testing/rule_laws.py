@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from treespec.acceptance import AbstractAcceptanceRule
-from treespec.testing.drawing import describe, draw_tree, row
+from treespec.testing.drawing import describe, digits, draw_tree, row
 from treespec.testing.failure import ConformanceError
 from treespec.testing.fingerprints import hint
 from treespec.testing.laws import (
@@ -75,6 +75,11 @@ class Fault:
     got: list[float]
     wanted: list[float]
 
+    @property
+    def deviation(self) -> float:
+        """How far the token's probability is off."""
+        return abs(self.got[self.token] - self.wanted[self.token])
+
 
 def _first_fault(law: Law, wanted: Law, tolerance: float) -> Fault:
     length = len(next(iter(wanted)))
@@ -112,16 +117,20 @@ def _conditional(law: Law, before: Text, vocab_size: int) -> list[float]:
 
 def _message(rule: AbstractAcceptanceRule, case: RuleCase, fault: Fault) -> str:
     setting, text = case.setting, case.text + fault.before
+    num_digits = digits(fault.deviation)
+    got, wanted = (
+        f"{law[fault.token]:.{num_digits}f}" for law in (fault.got, fault.wanted)
+    )
     lines = [
         f"{rule.name} is not lossless for {setting.proposal} children: after the text "
-        f"{list(text)} token {fault.token} has probability "
-        f"{fault.got[fault.token]:.4f}, wanted {fault.wanted[fault.token]:.4f}",
+        f"{list(text)} token {fault.token} has probability {got}, wanted {wanted}, "
+        f"deviation {fault.deviation:.1e}",
         f"smallest case: {case.name}; children by depth {list(setting.widths)}, "
         f"{setting.vocab_size} tokens, {describe(setting.sampling)}",
-        f"  wanted {row(fault.wanted)}",
-        f"  got    {row(fault.got)}",
+        f"  wanted {row(fault.wanted, num_digits)}",
+        f"  got    {row(fault.got, num_digits)}",
     ]
-    mistake = hint(rule, setting.proposal)
+    mistake = hint(rule, setting.proposal, fault.deviation)
     if mistake:
         lines.append(f"this looks as if {mistake}")
     outcome = _example(fault, rounds(rule, setting, case.text))

@@ -32,7 +32,10 @@ class RuleReport:
     Attributes:
         rule: The rule's name.
         lossless: What the rule claims; it is proved on the cases if true.
+        greedy_only: Whether the cases, and ``acceptance``, are at temperature 0.
         num_cases: Toys whose law was enumerated.
+        most_children, most_depth, most_tokens: The largest of them; a fault that needs
+            more is not seen.
         largest_deviation: Largest error of any probability of any text: the rounding
             of float64 for a lossless rule, the bias on these toys for another.
         accepts_equal_laws: Whether a sampled first child is always accepted where
@@ -46,7 +49,11 @@ class RuleReport:
 
     rule: str
     lossless: bool
+    greedy_only: bool
     num_cases: int
+    most_children: int
+    most_depth: int
+    most_tokens: int
     largest_deviation: float
     accepts_equal_laws: bool
     takes_early_ends: bool
@@ -54,15 +61,24 @@ class RuleReport:
 
     def __str__(self) -> str:
         claim = "lossless" if self.lossless else "lossy, as it says"
+        children = "child" if self.most_children == 1 else "children"
         facts = [
             f"{self.rule}: {claim}; {self.num_cases} toys, largest deviation "
             f"{self.largest_deviation:.1e}",
+            f"tried with up to {self.most_children} {children} per node, depth "
+            f"{self.most_depth}, {self.most_tokens} tokens",
             f"accepts every first child where draft and target agree: "
             f"{_yes(self.accepts_equal_laws)}",
-            f"lossless if siblings end early by what was drawn: "
-            f"{_yes(self.takes_early_ends)}",
         ]
-        rows = [("proposal", "children", "accepted", "optimum")]
+        if self.lossless:
+            facts.append(
+                "lossless if siblings end early by what was drawn: "
+                f"{_yes(self.takes_early_ends)}"
+            )
+        if self.greedy_only:
+            facts.append("acceptance at temperature 0:")
+        optimum = "optimum" if self.lossless else "optimum of lossless rules"
+        rows = [("proposal", "children", "accepted", optimum)]
         rows += [
             (
                 str(row.proposal),

@@ -7,7 +7,9 @@ from dataclasses import replace
 from treespec.acceptance import AbstractAcceptanceRule
 from treespec.acceptance.optimum import optimal_acceptance
 from treespec.testing.checked_rule import CheckedRule
+from treespec.testing.failure import reported
 from treespec.testing.laws import Setting, expected_accepted, rounds
+from treespec.testing.purity import leaves_alone
 from treespec.testing.rule_cases import (
     EXACT,
     GREEDY,
@@ -16,7 +18,12 @@ from treespec.testing.rule_cases import (
     most_tried,
     rule_cases,
 )
-from treespec.testing.rule_contract import check_facts, check_numbers, check_purity
+from treespec.testing.rule_contract import (
+    ELSEWHERE,
+    check_facts,
+    check_numbers,
+    check_purity,
+)
 from treespec.testing.rule_laws import check_law, measure
 from treespec.testing.rule_report import NodeAcceptance, RuleReport
 from treespec.testing.rule_seeds import check_draws
@@ -31,9 +38,10 @@ def check_acceptance_rule(rule: AbstractAcceptanceRule) -> RuleReport:
     written. The toys: vocabularies of 2 to 5 tokens, up to 3 children per node, depth
     up to 3, cut branches, shapes that depend on the tokens drawn, nodes and draft laws
     in two legal orders; random laws that differ after every text, and laws that are
-    equal, disjoint, certain, tied, or of few tokens; temperatures 0 and 1, top-k alone,
-    top-p alone, and both with a repetition penalty; one round, and three tokens over
-    several rounds. A rule that says it is lossy is measured instead. Takes seconds.
+    equal, disjoint, certain, nearly so, tied, or of few tokens; temperatures 0 and 1,
+    top-k alone, top-p alone, and both with a repetition penalty; one round, and three
+    tokens over several rounds. A rule that says it is lossy is measured instead. Takes
+    seconds.
 
     Args:
         rule: The rule, as a decoder would get it.
@@ -45,7 +53,13 @@ def check_acceptance_rule(rule: AbstractAcceptanceRule) -> RuleReport:
         ConformanceError: The rule breaks a promise. The message shows the smallest case
             in which it does.
     """
-    check_facts(rule)
+    with reported(rule):
+        check_facts(rule)
+        with leaves_alone(rule.name, rule, ELSEWHERE):
+            return _checked(rule)
+
+
+def _checked(rule: AbstractAcceptanceRule) -> RuleReport:
     checked = CheckedRule(rule)
     check_purity(checked)
     check_draws(checked)
@@ -56,7 +70,11 @@ def check_acceptance_rule(rule: AbstractAcceptanceRule) -> RuleReport:
     return RuleReport(
         rule=rule.name,
         lossless=rule.lossless,
+        greedy_only=rule.greedy_only,
         num_cases=len(cases),
+        most_children=max(max(case.setting.widths, default=0) for case in cases),
+        most_depth=max(len(case.setting.widths) for case in cases),
+        most_tokens=max(case.setting.vocab_size for case in cases),
         largest_deviation=max(
             deviations[case] for case in cases if case.tolerance == EXACT
         ),
