@@ -17,6 +17,8 @@ from treespec.testing.policy_cases import SOURCE, TEXT, PolicyCase
 from treespec.tree import Layer, TokenTree, root_tree
 from treespec.types import ProposalKind
 
+NUM_REPLAYS = 4
+"""Trees from the same draws: small ones may agree by luck where luck is foreign."""
 ROUNDED = 1e-5
 """What float32 may do to a probability or its logarithm."""
 
@@ -157,12 +159,14 @@ def check_requests(policy: AbstractDraftPolicy, case: PolicyCase) -> None:
         ConformanceError: They do not, or one alone does not get the same tree again.
     """
     name = type(policy).__name__
-    alone, again = (
+    alone, *replays = (
         [_in_turns([deepcopy(policy)], case, [seed])[0] for seed in (1, 2)]
-        for _ in range(2)
+        for _ in range(NUM_REPLAYS)
     )
     together = _in_turns([policy, policy], case, [1, 2])
-    for one, other in zip(alone, again, strict=True):
+    for one, other in [
+        pair for again in replays for pair in zip(alone, again, strict=True)
+    ]:
         if not _equal(one, other):
             raise ConformanceError(
                 f"{name} grew two trees from the same draws: it draws from elsewhere "
@@ -172,8 +176,8 @@ def check_requests(policy: AbstractDraftPolicy, case: PolicyCase) -> None:
     for one, other in zip(alone, together, strict=True):
         if not _equal(one, other):
             raise ConformanceError(
-                f"{name} mixes up two requests that take turns; keep no state on the "
-                f"object, and draw from growth.chance alone\n{case}\n"
+                f"{name} mixes up two requests that take turns: it keeps state on its "
+                f"object, or draws from elsewhere than growth.chance\n{case}\n"
                 f"alone: {draw_tree(one)}\nin turns: {draw_tree(other)}"
             )
 
