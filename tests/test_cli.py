@@ -515,6 +515,20 @@ def test_every_key_of_the_configuration_has_a_comment():
                 assert before.lstrip().startswith("#") or in_table, f"{path}: {line}"
 
 
+def test_keys_of_a_default_in_the_way_of_a_class_of_the_user_are_told(
+    command, tmp_path
+):
+    """``policy._target_`` alone keeps ``policy.top_k`` of the default policy."""
+    (tmp_path / "plain_policies.py").write_text(
+        "from treespec.policies import Chain\n\n\nclass Mine(Chain):\n    pass\n"
+    )
+    ended = command("policy._target_=plain_policies.Mine")
+    assert ended.code == 2
+    (error,) = ended.errors
+    assert "policy.top_k: plain_policies.Mine takes no keys" in error
+    assert error.endswith("for a class of yours choose policy=custom first")
+
+
 def test_help_says_how_to_choose_parts(command, capfd):
     with pytest.raises(SystemExit) as left:
         command("--help", tiny=False)

@@ -299,9 +299,11 @@ def _check_arguments(
     names = [n for n, p in known.items() if p.kind is not p.POSITIONAL_ONLY]
     for name in arguments:
         if name not in known and not takes_any:
+            own = "" if target.startswith("treespec.") else _choose_custom(key)
             if not names:
-                raise TreespecError(f"{key}.{name}: {target} takes no keys")
-            raise unknown_name("key", f"{key}.{name}", [f"{key}.{n}" for n in names])
+                raise TreespecError(f"{key}.{name}: {target} takes no keys{own}")
+            error = unknown_name("key", f"{key}.{name}", [f"{key}.{n}" for n in names])
+            raise TreespecError(f"{error}{own}")
     for name, parameter in known.items():
         required = parameter.default is parameter.empty
         is_named = parameter.kind in {
@@ -312,6 +314,11 @@ def _check_arguments(
             raise TreespecError(
                 f"{key}.{name} is missing: {target} needs it; give +{key}.{name}=VALUE"
             )
+
+
+def _choose_custom(key: str) -> str:
+    """Return what to do if the keys of the group's default are in the way."""
+    return f"; for a class of yours choose {key}=custom first" if key in PARTS else ""
 
 
 def _wanted_models(config: Config) -> frozenset[str]:

@@ -114,7 +114,7 @@ def test_messages_name_the_rules_that_take_a_kind_of_more_than_one_child() -> No
             PLUS,
             "is lossless for with_replacement or without_replacement only: it would "
             "score them by a law they were not drawn from and bias the output; use "
-            "acceptance=sample_and_match, which takes any tree, or one of "
+            "acceptance=sample_and_match, which takes any tree, or "
             "greedy_draft_transport, or a policy that fits: policy=sampled_tree "
             "policy.proposal=without_replacement",
         ),

@@ -185,8 +185,11 @@ class AbstractAcceptanceRule(ABC):
 def _rules_that_take(proposal: ProposalKind, without: str = "") -> str:
     """Return the rules to choose for a proposal, for a message."""
     made_for_it = [rule for rule in RULES_FOR[proposal] if rule != without]
-    others = f" or one of {', '.join(made_for_it)}" if made_for_it else ""
-    return f"acceptance=sample_and_match, which takes any tree,{others}".rstrip(",")
+    takes_all = "acceptance=sample_and_match, which takes any tree"
+    if not made_for_it:
+        return takes_all
+    one_of = "one of " if len(made_for_it) > 1 else ""
+    return f"{takes_all}, or {one_of}{', '.join(made_for_it)}"
 
 
 def follow(host: HostTree, choose: Callable[[int], int]) -> Acceptance:
