@@ -120,7 +120,7 @@ def _optimum(summary: Summary) -> list[str]:
     return [
         _line("  by node", realised, "of the nodes that were compared kept a child;"),
         _line(
-            "", "", f"{_percent(optimum)} is the most that any rule could expect there"
+            "", "", f"{_percent(optimum)} is the most that a lossless rule could expect there"
         ),
     ]
 
