@@ -111,7 +111,7 @@ def test_traced_nodes_tell_how_much_acceptance_the_rule_leaves(
     assert summary["node_acceptance_gap"] == pytest.approx(
         summary["optimal_node_acceptance"] - summary["node_acceptance"]
     )
-    assert "is the most that a lossless rule could expect there" in ended.out
+    assert "is the most that a lossless rule could expect" in ended.out
     nodes = [node for o in run.outcomes for node in o.speculative.traces]
     for node in nodes:
         optimum = node.optimal_acceptance

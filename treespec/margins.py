@@ -102,7 +102,7 @@ def _kept_by_top_k(sampling: Sampling, logits: Tensor, slack: float) -> _Kept:
     scores = logits.double()
     inside = everything & (scores >= last_in)
     return _Kept(
-        surely=inside & (scores - slack >= first_out),
+        surely=inside & (scores - slack > first_out),
         perhaps=everything & (scores >= last_in - slack),
     )
 

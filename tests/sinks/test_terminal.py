@@ -52,7 +52,7 @@ def test_the_optimum_is_told_of_where_nodes_were_traced():
     """One node was compared; it kept a child, which had a chance of 80% at best."""
     table = _render([make_outcome(traced=True)])
     assert "by node       100%      of the nodes that were compared kept" in table
-    assert "80% is the most that a lossless rule could expect there" in table
+    assert "80% is the most that a lossless rule could expect" in table
 
 
 def test_the_quality_of_a_lossy_rule_stands_below_its_verdict():
