@@ -119,7 +119,9 @@ def _optimum(summary: Summary) -> list[str]:
     realised = _percent(summary["node_acceptance"])
     return [
         _line("  by node", realised, "of the nodes that were compared kept a child;"),
-        _line("", "", f"{_percent(optimum)} is the most that a lossless rule could expect"),
+        _line(
+            "", "", f"{_percent(optimum)} is the most that a lossless rule could expect"
+        ),
     ]
 
 
