@@ -20,6 +20,7 @@ from treespec.models.base import ModelOutput
 from treespec.models.huggingface import HuggingFaceModel
 from treespec.models.table import TableModel
 from treespec.policies import TopKTree
+from treespec.rereading import Reader
 from treespec.sampling import Sampling
 from treespec.tree import ancestor_mask, node_depths
 from treespec.types import GenerationResult
@@ -142,6 +143,14 @@ def test_after_a_tie_a_text_must_not_go_on_past_its_end_token(model):
     assert audited(model, Sampling(), baseline, stopped).verdict == "tie"
 
 
+def test_a_text_must_fill_what_the_model_can_read_and_no_more():
+    """The prompt takes its part of the positions."""
+    ending, room = Ending(20, frozenset()), 6
+    for num_tokens, misplaced in ((5, 5), (6, None), (7, 6)):
+        text = result([1] * num_tokens)
+        assert ending.misplaced(text, len(PROMPT) + room) == misplaced
+
+
 def test_a_mask_that_leaks_does_not_excuse_itself_as_noise(monkeypatch):
     """Nodes see their earlier siblings; so they do when the audit reads them again."""
     target = tiny_model("llama", seed=1)
@@ -198,6 +207,23 @@ def test_a_margin_is_a_tie_up_to_twice_the_measured_noise(gap, verdict):
     assert found.verdict == verdict
     assert found.divergence is not None
     assert found.divergence.noise == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "apart", "noise"),
+    [
+        (torch.bfloat16, 0.0, 4 * 2**-7),  # one spacing of the largest logit, 4
+        (torch.bfloat16, 0.25, 0.25),
+        (torch.bfloat16, 3.0, 4 / 8),  # an eighth of it
+        (torch.float32, 0.25, 256 * 4 * 2**-23),
+    ],
+)
+def test_noise_is_at_least_a_spacing_and_at_most_what_rounding_can_do(
+    monkeypatch, dtype, apart, noise
+):
+    monkeypatch.setattr(NoisyModel, "noise", apart)
+    noisy = NoisyModel(lambda text: [0.0, 4.0, 2.0, 0.0, 0.0, 0.0], VOCAB, dtype=dtype)
+    assert Reader(noisy, Sampling(), [1] * 6).read(2, 5).noise == pytest.approx(noise)
 
 
 def decoder_of(model, acceptance, policy):

@@ -2,6 +2,13 @@
 
 import pytest
 
+from treespec.acceptance import Greedy, KSeq
+from treespec.cli import _custom_parts
+from treespec.conformance import _check_pair, named_parts
+from treespec.errors import IncompatiblePartsError
+from treespec.policies import SampledTree, TopKTree
+from treespec.types import ProposalKind
+
 RULE = """
 from dataclasses import dataclass
 from treespec.acceptance import ChainSpeculative
@@ -94,6 +101,33 @@ def test_a_part_inside_of_a_part_has_a_target_of_its_own(command, tmp_path):
     )
     assert (ended.code, ended.errors) == (0, [])
     assert ended.out.startswith("ok acceptance Wrapper")
+
+
+def test_a_target_chooses_the_empty_option_unless_the_group_is_chosen():
+    chosen = ["policy=top_k_tree", "policy._target_=my.Policy"]
+    assert _custom_parts(chosen) == chosen
+    for key in ("policy._target_", "++policy._target_"):
+        assert _custom_parts([f"{key}=my.Policy"]) == [
+            "policy=custom",
+            f"{key}=my.Policy",
+        ]
+
+
+def test_an_override_names_its_part_whatever_it_does_to_a_key():
+    for override in ("policy.x=1", "+policy.x=1", "++policy.x=1", "~policy.x"):
+        assert named_parts([override, "seed=1"]) == ["policy"]
+
+
+class Early(SampledTree):
+    ends_siblings_early = True
+
+
+def test_a_pair_is_refused_only_if_it_is_wrong_at_the_temperatures_of_its_rule():
+    _check_pair(Greedy(), TopKTree())
+    kind = ProposalKind.WITH_REPLACEMENT
+    _check_pair(KSeq(), SampledTree(2, kind))
+    with pytest.raises(IncompatiblePartsError, match="policy Early decides by the"):
+        _check_pair(KSeq(), Early(2, kind))
 
 
 EXITING = """

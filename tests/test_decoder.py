@@ -22,7 +22,12 @@ from tests.scripts import (
     scripted_decoder,
 )
 from tests.tiny import perturbed
-from treespec.acceptance import ChainSpeculative, Greedy, SampleAndMatch
+from treespec.acceptance import (
+    ChainSpeculative,
+    Greedy,
+    RejectionWithReplacement,
+    SampleAndMatch,
+)
 from treespec.controllers import Constant
 from treespec.decoder import GREEDY_SAMPLING, Prompt, Run, SpeculativeDecoder
 from treespec.drafters import DraftModel, PromptLookup
@@ -34,6 +39,7 @@ from treespec.policies import (
     Chain,
     Growth,
     SampledChain,
+    SampledTree,
     TopKTree,
     as_layer,
 )
@@ -466,6 +472,35 @@ def test_a_trace_holds_the_laws_of_both_models() -> None:
         assert node.source == "draft_model"
         # These two tokens were certain to be drafted.
         assert node.optimal_acceptance == pytest.approx(0.1 + 0.2)
+
+
+def test_of_equal_siblings_the_optimum_counts_one() -> None:
+    target = TableModel(lambda text: torch.tensor([0.2, 0.3, 0.5]).log().tolist(), 3)
+    scripted = scripted_decoder(
+        target, lambda ask: [0, 0], depth=1, top_k=2, trace=True
+    )
+    traced = replace(scripted, acceptance=SampleAndMatch())
+    result = traced.generate([[1]], Sampling(temperature=1.0), 6)[0]
+    assert [node.token for node in result.traces[:2]] == [0, 0]
+    for node in result.traces:
+        assert node.optimal_acceptance == pytest.approx(0.2)
+
+
+def test_the_optimum_is_that_of_the_law_which_the_children_were_drawn_from() -> None:
+    """Nodes that were drawn again are not asked about: rows are fewer than nodes."""
+    certain = [-torch.inf, 0.0, -torch.inf]
+    traced = decoder(
+        target=TableModel(lambda text: certain, 3),
+        drafter=DraftModel(TableModel(lambda text: certain, 3)),
+        policy=SampledTree(2, ProposalKind.WITH_REPLACEMENT),
+        acceptance=RejectionWithReplacement(),
+        controller=Constant(3, 4, 8),
+        trace=True,
+    )
+    result = traced.generate([[1]], Sampling(temperature=1.0), 6)[0]
+    assert result.steps[0].num_accepted == 3
+    optima = [n.optimal_acceptance for n in result.traces if n.step == 0]
+    assert optima == pytest.approx([1.0] * 6)
 
 
 def test_seconds_are_shared_by_the_requests_of_a_step() -> None:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -72,6 +74,12 @@ def test_a_greedy_sparse_law_is_the_likeliest_candidate() -> None:
     law = SPARSE.law(Sampling(), vocab_size=6)
     assert law[[0, 2]].argmax(dim=-1).tolist() == [5, 1]
     assert law.sum(dim=-1).tolist() == [1, 0, 1, 0]
+
+
+def test_a_row_is_from_the_source_of_its_best_candidate() -> None:
+    mixed = replace(SPARSE.candidates, sources=torch.tensor([2, 1, 3, 4, 5]))
+    assert SparseDraft(mixed, num_rows=4).row_sources().tolist() == [2, 0, 1, 0]
+    assert DenseDraft(LOGITS, source=3).row_sources().tolist() == [3, 3]
 
 
 def test_drafts_stay_on_the_device_of_their_data() -> None:

@@ -160,6 +160,19 @@ def test_extreme_uniforms_ring_no_impossible_clock(
     assert drawn[-1] == NO_TOKEN
 
 
+def test_the_least_uniform_accepts_nothing_impossible_and_the_most_all_that_is_certain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chance = GeneratorChance(torch.Generator())
+    for uniform in (0.0, ALMOST_ONE):
+        monkeypatch.setattr(
+            "treespec.chance.uniforms",
+            lambda *_, u=uniform: torch.tensor(u, dtype=torch.float64),
+        )
+        assert not chance.accepts(0.0)
+        assert chance.accepts(torch.ones(()))
+
+
 def test_the_first_of_150000_clocks_is_fair() -> None:
     """The earliest rings at about 1e-5: float32 uniforms near 1 have steps of 6e-8."""
     law = torch.full((1, 150_000), 1 / 150_000)

@@ -35,8 +35,9 @@ def test_a_text_without_new_tokens_has_no_mean() -> None:
     assert mean_token_logprob(adapted("llama", 1), text([1, 2], [])) is None
 
 
-def test_an_impossible_token_keeps_the_mean_a_number() -> None:
-    model = TableModel(lambda tokens: [0.0, -torch.inf], 2)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_an_impossible_token_keeps_the_mean_a_number(dtype: torch.dtype) -> None:
+    model = TableModel(lambda tokens: [0.0, -torch.inf], 2, dtype=dtype)
     assert mean_token_logprob(model, text([0], [0, 0])) == 0.0
     found = mean_token_logprob(model, text([0], [0, 1]))
     assert found == pytest.approx(-708.4 / 2, abs=0.1)

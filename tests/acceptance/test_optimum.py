@@ -258,6 +258,26 @@ def test_no_rule_accepts_more_often(
         assert expected_accepted(rule, setting) <= best + EXACT
 
 
+def test_the_likeliest_token_is_the_one_that_was_drafted_as_such() -> None:
+    """Normalised, these two tie, and then the first would count as the likeliest."""
+    draft = torch.tensor([1 - 2**-53, 1.0, 101 / 2000], dtype=torch.float64)
+    normalised = draft / draft.sum()
+    assert normalised[0] == normalised[1]
+    target = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)
+    kind = ProposalKind.GREEDY_PLUS_RANDOM
+    assert optimal_acceptance(target, draft, 2, kind) == 1.0
+
+
+def test_a_vocabulary_beyond_the_size_of_a_chunk_is_integrated_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    target, draft = random_law(6, 1, 2.0), random_law(6, 2, 2.0)
+    expected = optimal_acceptance(target, draft, 3, WITHOUT_REPLACEMENT)
+    monkeypatch.setattr("treespec.acceptance.optimum._CHUNK", 5)
+    found = optimal_acceptance(target, draft, 3, WITHOUT_REPLACEMENT)
+    assert found == pytest.approx(expected, abs=EXACT)
+
+
 def test_what_has_no_optimum_is_refused() -> None:
     with pytest.raises(TreespecError, match="sum of target_probs over"):
         optimal_acceptance(TARGET, DRAFT, 2, ProposalKind.DETERMINISTIC)

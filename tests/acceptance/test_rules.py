@@ -17,10 +17,11 @@ from treespec.acceptance import (
     SampleAndMatch,
     Siblings,
     TraversalVerification,
+    TypicalAcceptance,
     recover,
 )
 from treespec.chance import AbstractChance, GeneratorChance
-from treespec.errors import NumericalError
+from treespec.errors import NumericalError, TreespecError
 from treespec.sampling import Sampling
 from treespec.testing.laws import Setting, play_round
 from treespec.testing.toys import constant_model, random_model
@@ -138,6 +139,14 @@ def test_below_merged_siblings_the_ending_is_recovered_if_any_has_children() -> 
     acceptance = Greedy().accept(tree, logits_for(4, 3, 3, 0), GREEDY, NoChance())
     assert acceptance.node_ids == (1,)
     assert acceptance.next_kind == "recovered"
+
+
+def test_of_merged_siblings_the_one_whose_path_is_kept_says_what_follows() -> None:
+    """Rows of equal texts may differ by rounding."""
+    tree = tree_of([0, 0], [4, 4])
+    acceptance = Greedy().accept(tree, logits_for(4, 3, 2), GREEDY, NoChance())
+    assert acceptance.node_ids == (1,)
+    assert acceptance.next_token == 3
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -358,3 +367,57 @@ def test_a_chain_of_equal_laws_loses_no_more_than_what_was_rejected(
     acceptance = rule.accept(tree, torch.zeros(3, 4), PLAIN, Contrary(1))
     assert acceptance.node_ids == (1,)
     assert acceptance.next_kind == "recovered"
+
+
+# Typical acceptance
+
+
+def test_a_token_no_likelier_than_the_threshold_is_not_typical() -> None:
+    """Below epsilon, how likely it must be falls with the entropy of the law."""
+    logits = torch.zeros(2, 16)  # every token has 1/16, and the entropy is log 16
+    tree = tree_of([0], [5])
+    for epsilon, delta, node_ids in [
+        (1 / 16, 9.0, ()),
+        (1 / 17, 9.0, (1,)),
+        (0.09, 0.9, (1,)),
+        (0.09, 1.1, ()),
+    ]:
+        rule = TypicalAcceptance(epsilon, delta)
+        acceptance = rule.accept(tree, logits, PLAIN, Unlucky())
+        assert acceptance.node_ids == node_ids
+        assert acceptance.next_kind == ("bonus" if node_ids else "recovered")
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_equally_long_typical_paths_the_likeliest_wins(
+    order: tuple[int, int],
+) -> None:
+    """.6 x .5 against .4 x .6: neither the first path nor the last token decides."""
+    laws = torch.tensor([[0.5, 0.0, 0.0, 0.5], [0.4, 0.0, 0.0, 0.6]])[list(order)]
+    root, last = torch.tensor([[0.0, 0.6, 0.4, 0.0]]), torch.eye(4)[[2, 2]]
+    logits = torch.cat((root, laws, last)).log()
+    tokens = [(1, 2)[place] for place in order]
+    tree = tree_of([0, 0, 1, 2], [*tokens, 3, 3])
+    acceptance = TypicalAcceptance().accept(tree, logits, PLAIN, Unlucky())
+    likeliest = 1 + order.index(0)
+    assert acceptance.node_ids == (likeliest, likeliest + 2)
+    assert acceptance.next_token == 2
+    assert acceptance.next_kind == "bonus"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "bounds"),
+    [
+        ("epsilon", 0, r"in \(0, 1\]"),
+        ("epsilon", 1.5, r"in \(0, 1\]"),
+        ("epsilon", True, r"in \(0, 1\]"),
+        ("delta", 0.0, "> 0"),
+        ("delta", math.nan, "> 0"),
+    ],
+)
+def test_typical_bounds_that_are_none_are_refused(
+    name: str, value: float, bounds: str
+) -> None:
+    told = rf"acceptance\.{name} must be {bounds}, got {value!r}"
+    with pytest.raises(TreespecError, match=told):
+        TypicalAcceptance(**{name: value})

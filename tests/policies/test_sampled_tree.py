@@ -62,6 +62,23 @@ def test_with_room_for_one_node_the_likeliest_path_gets_one_child() -> None:
         assert layer.parents.tolist() == [2]
 
 
+def test_what_is_left_of_the_nodes_limits_the_children_of_one_node_as_well() -> None:
+    for kind in DRAWN:
+        tree = with_paths(TWO, 0.2, 0.6)
+        policy = SampledTree(2, kind)
+        layer = policy.grow(growth(tree, [1, 2], dense(*LAWS), Budget(4, 8, 3)))
+        assert layer is not None
+        assert layer.parents.tolist() == [2]
+
+
+def test_the_nodes_that_get_children_keep_the_order_of_the_frontier() -> None:
+    tree = with_paths(make_tree([2, 0, 3, 1], [NO_PARENT, 0, 0, 0]), 0.3, 0.1, 0.5)
+    draft = dense(*LAWS, LAWS[0])
+    layer = SampledTree(2).grow(growth(tree, [1, 2, 3], draft, Budget(4, 5, 9)))
+    assert layer is not None
+    assert layer.parents.tolist() == [1, 1, 3, 3]
+
+
 def test_a_token_that_is_drawn_again_is_kept_and_not_expanded() -> None:
     """SpecHub's fork skips it, and with it a part of the law."""
     certain = dense([0.0, 1.0, 0.0, 0.0, 0.0])
@@ -107,6 +124,7 @@ def test_a_proposal_may_be_given_by_its_name() -> None:
         (2, "deterministic", "policy=top_k_tree"),
         (2, "with_replacment", "Did you mean .*with_replacement"),
         (3, "argmax_pair", r"policy\.num_children must be 2 for .*argmax_pair, got 3"),
+        (1, "argmax_pair", r"policy\.num_children must be 2 for .*argmax_pair, got 1"),
         (2, None, r"policy\.proposal"),
         (2, ["with_replacement"], r"policy\.proposal"),
     ],
