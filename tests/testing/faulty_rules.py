@@ -129,7 +129,7 @@ class ForAny(Wrapped):
 class WrongBelowSecondSiblings(Wrapped):
     """Right on chains, and on all trees as long as first children are accepted."""
 
-    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+    def accept(self, tree, target_logits, sampling, chance):
         answer = self.rule.accept(tree, target_logits, sampling, chance)
         if answer.node_ids and tree.host().ranks()[answer.node_ids[-1]] == 1:
             return replace(answer, next_token=int(target_logits[0].argmax()))
@@ -139,7 +139,7 @@ class WrongBelowSecondSiblings(Wrapped):
 class LooksUpTheWrongRow(Wrapped):
     """Takes a node's logits from the row before it (public case 15)."""
 
-    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+    def accept(self, tree, target_logits, sampling, chance):
         rows = torch.cat((target_logits[:1], target_logits[:-1]))
         return self.rule.accept(tree, rows, sampling, chance)
 
@@ -147,7 +147,7 @@ class LooksUpTheWrongRow(Wrapped):
 class TakesNodesForRows(Wrapped):
     """Takes a node's draft law from the row of its number: right if all have one."""
 
-    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+    def accept(self, tree, target_logits, sampling, chance):
         if tree.draft_probs is not None:
             last = tree.draft_probs.shape[0] - 1
             rows = torch.arange(tree.size).clamp(max=last)
@@ -158,7 +158,7 @@ class TakesNodesForRows(Wrapped):
 class TakesSiblingsForNeighbours(Wrapped):
     """Looks for a node's children right after the first of them."""
 
-    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+    def accept(self, tree, target_logits, sampling, chance):
         host, path = tree.host(), [0]
         while path[-1] in host.parents:
             first = host.parents.index(path[-1])
@@ -177,7 +177,7 @@ class BreaksTiesToTheLast(Wrapped):
 
     greedy_only = True
 
-    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+    def accept(self, tree, target_logits, sampling, chance):
         last = target_logits.shape[-1] - 1 - target_logits.flip(-1).argmax(-1)
         return follow(tree.host(), lambda node: int(last[node]))
 
@@ -185,7 +185,7 @@ class BreaksTiesToTheLast(Wrapped):
 class IgnoresTopP(Wrapped):
     """Reads top_p only if there is a top_k."""
 
-    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+    def accept(self, tree, target_logits, sampling, chance):
         if sampling.top_k == 0:
             sampling = replace(sampling, top_p=1.0)
         return self.rule.accept(tree, target_logits, sampling, chance)
@@ -194,7 +194,7 @@ class IgnoresTopP(Wrapped):
 class AddsToEveryToken(Wrapped):
     """Gives tokens that the target never says far less than any tolerance."""
 
-    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+    def accept(self, tree, target_logits, sampling, chance):
         law = sampling.probs(target_logits)
         law = (law + 1e-14) / (law + 1e-14).sum(dim=-1, keepdim=True)
         return self.rule.accept(tree, law.log(), Sampling(1.0), chance)
@@ -203,31 +203,31 @@ class AddsToEveryToken(Wrapped):
 class HalvesSingles(Wrapped):
     """Computes in half precision, but only where logits are what models return."""
 
-    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+    def accept(self, tree, target_logits, sampling, chance):
         if target_logits.dtype == torch.float32:
             target_logits = target_logits.half()
         return self.rule.accept(tree, target_logits, sampling, chance)
 
 
 class Exits(Wrapped):
-    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+    def accept(self, tree, target_logits, sampling, chance):
         sys.exit(0)
 
 
 class SetsTheDefaultDtype(Wrapped):
-    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+    def accept(self, tree, target_logits, sampling, chance):
         torch.set_default_dtype(torch.float64)
         return self.rule.accept(tree, target_logits, sampling, chance)
 
 
 class TurnsGradientsOff(Wrapped):
-    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+    def accept(self, tree, target_logits, sampling, chance):
         torch.set_grad_enabled(False)
         return self.rule.accept(tree, target_logits, sampling, chance)
 
 
 class SetsThreads(Wrapped):
-    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+    def accept(self, tree, target_logits, sampling, chance):
         torch.set_num_threads(7)
         return self.rule.accept(tree, target_logits, sampling, chance)
 
@@ -239,7 +239,7 @@ class KeepsUniforms(Wrapped):
         object.__setattr__(self, "rule", SampleAndMatch())
         self.__dict__["kept"] = []
 
-    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+    def accept(self, tree, target_logits, sampling, chance):
         kept = self.__dict__["kept"]
         if not kept:
             kept.append(chance.draw(torch.full((1, 64), 1 / 64, dtype=torch.float64)))
@@ -250,56 +250,56 @@ class KeepsUniforms(Wrapped):
 
 
 class UsesGlobalRandomness(Wrapped):
-    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+    def accept(self, tree, target_logits, sampling, chance):
         torch.rand(1)
         return self.rule.accept(tree, target_logits, sampling, chance)
 
 
 class UsesPythonsRandomness(Wrapped):
-    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+    def accept(self, tree, target_logits, sampling, chance):
         random.random()
         return self.rule.accept(tree, target_logits, sampling, chance)
 
 
 class WritesToLogits(Wrapped):
-    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+    def accept(self, tree, target_logits, sampling, chance):
         target_logits.sub_(1)
         return self.rule.accept(tree, target_logits, sampling, chance)
 
 
 class WritesToDraftProbs(Wrapped):
-    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+    def accept(self, tree, target_logits, sampling, chance):
         if tree.draft_probs is not None:
             tree.draft_probs[0, 0] += 0.5
         return self.rule.accept(tree, target_logits, sampling, chance)
 
 
 class AlwaysBonus(Wrapped):
-    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+    def accept(self, tree, target_logits, sampling, chance):
         answer = self.rule.accept(tree, target_logits, sampling, chance)
         return replace(answer, next_kind="bonus")
 
 
 class SkipsTheFirstNode(Wrapped):
-    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+    def accept(self, tree, target_logits, sampling, chance):
         answer = self.rule.accept(tree, target_logits, sampling, chance)
         return replace(answer, node_ids=answer.node_ids[1:])
 
 
 class ReturnsATensor(Wrapped):
-    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+    def accept(self, tree, target_logits, sampling, chance):
         answer = self.rule.accept(tree, target_logits, sampling, chance)
         return replace(answer, next_token=torch.tensor(answer.next_token))
 
 
 class IgnoresNaN(Wrapped):
-    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+    def accept(self, tree, target_logits, sampling, chance):
         numbers = target_logits.nan_to_num(posinf=9.0)
         return self.rule.accept(tree, numbers, sampling, chance)
 
 
 class NeedsDraftProbs(Wrapped):
-    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+    def accept(self, tree, target_logits, sampling, chance):
         len(tree.draft_probs)
         return self.rule.accept(tree, target_logits, sampling, chance)
 
@@ -307,7 +307,7 @@ class NeedsDraftProbs(Wrapped):
 class SeedsItsOwn(Wrapped):
     """Decides with a generator that is the same in every call."""
 
-    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+    def accept(self, tree, target_logits, sampling, chance):
         own = GeneratorChance(torch.Generator().manual_seed(0))
         return self.rule.accept(tree, target_logits, sampling, own)
 
@@ -315,7 +315,7 @@ class SeedsItsOwn(Wrapped):
 class CertainIsEnough(FaultyRejection):
     """Takes a child at once that the target is nearly certain of."""
 
-    def _test(self, nodes, tokens, p, q, chance):  # type: ignore[no-untyped-def]
+    def _test(self, nodes, tokens, p, q, chance):
         for node in nodes:
             if p[tokens[node]] > 1 - 1e-3:
                 return node
@@ -323,12 +323,12 @@ class CertainIsEnough(FaultyRejection):
 
 
 class CastsToFloat32(FaultyRejection):
-    def _test(self, nodes, tokens, p, q, chance):  # type: ignore[no-untyped-def]
+    def _test(self, nodes, tokens, p, q, chance):
         return super()._test(nodes, tokens, p.float(), q.float(), chance)
 
 
 class RefusesBannedTokens(Wrapped):
-    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+    def accept(self, tree, target_logits, sampling, chance):
         if not bool(target_logits.isfinite().all()):
             raise NumericalError("no number")
         return self.rule.accept(tree, target_logits, sampling, chance)
@@ -336,12 +336,12 @@ class RefusesBannedTokens(Wrapped):
 
 class StatesNothing(Wrapped):
     @property
-    def lossless(self):  # type: ignore[no-untyped-def]
+    def lossless(self):
         raise LookupError("not decided")
 
 
 class DrawsTheTokenGlobally(Wrapped):
-    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+    def accept(self, tree, target_logits, sampling, chance):
         answer = self.rule.accept(tree, target_logits, sampling, chance)
         return replace(answer, next_token=int(torch.randint(2, ())))
 
@@ -349,7 +349,7 @@ class DrawsTheTokenGlobally(Wrapped):
 class AsksForNothing(Wrapped):
     """Its mistake is noticed inside the package; its own line is what helps."""
 
-    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+    def accept(self, tree, target_logits, sampling, chance):
         sampling.probs(None)
         return self.rule.accept(tree, target_logits, sampling, chance)
 
@@ -357,7 +357,7 @@ class AsksForNothing(Wrapped):
 class DrawsTwice(Wrapped):
     draws_like_autoregressive = True
 
-    def accept(self, tree, target_logits, sampling, chance):  # type: ignore[no-untyped-def]
+    def accept(self, tree, target_logits, sampling, chance):
         answer = self.rule.accept(tree, target_logits, sampling, chance)
         if tree.size > 1:
             chance.draw(torch.tensor([0.5, 0.5]))
@@ -365,24 +365,18 @@ class DrawsTwice(Wrapped):
 
 
 class Refuses(Wrapped):
-    def check(  # type: ignore[no-untyped-def]
-        self, proposal, max_children, ends_siblings_early, sampling, policy_name
-    ):
+    def check(self, proposal, max_children, ends_siblings_early, sampling, policy_name):
         return None
 
 
 class TakesOneMore(Wrapped):
-    def check(  # type: ignore[no-untyped-def]
-        self, proposal, max_children, ends_siblings_early, sampling, policy_name
-    ):
+    def check(self, proposal, max_children, ends_siblings_early, sampling, policy_name):
         most = max_children and max(1, max_children - 1)
         self.rule.check(proposal, most, ends_siblings_early, sampling, policy_name)
 
 
 class TakesAnyNumber(Wrapped):
-    def check(  # type: ignore[no-untyped-def]
-        self, proposal, max_children, ends_siblings_early, sampling, policy_name
-    ):
+    def check(self, proposal, max_children, ends_siblings_early, sampling, policy_name):
         most = max_children or 1
         self.rule.check(proposal, most, ends_siblings_early, sampling, policy_name)
 
@@ -390,9 +384,7 @@ class TakesAnyNumber(Wrapped):
 class TakesAnyTemperature(Wrapped):
     greedy_only = True
 
-    def check(  # type: ignore[no-untyped-def]
-        self, proposal, max_children, ends_siblings_early, sampling, policy_name
-    ):
+    def check(self, proposal, max_children, ends_siblings_early, sampling, policy_name):
         early = ends_siblings_early
         self.rule.check(proposal, max_children, early, Sampling(), policy_name)
 
@@ -400,7 +392,5 @@ class TakesAnyTemperature(Wrapped):
 class TakesEarlyEnds(Wrapped):
     takes_early_ends = False
 
-    def check(  # type: ignore[no-untyped-def]
-        self, proposal, max_children, ends_siblings_early, sampling, policy_name
-    ):
+    def check(self, proposal, max_children, ends_siblings_early, sampling, policy_name):
         self.rule.check(proposal, max_children, False, sampling, policy_name)
