@@ -41,8 +41,8 @@ from treespec.acceptance import (
     TraversalVerification,
     TypicalAcceptance,
 )
-from treespec.acceptance.base import ANY_PROPOSAL, draft_law
-from treespec.acceptance.optimum import optimal_acceptance
+from treespec.acceptance.base import ANY_PROPOSAL
+from treespec.acceptance.optimum import optimal_node_acceptance
 from treespec.chance import AbstractChance, GeneratorChance
 from treespec.controllers import Constant
 from treespec.datasets.base import Prompt
@@ -133,7 +133,8 @@ class Comparison(AbstractAcceptanceRule):
     ) -> Acceptance:
         """Compare the rules on this tree."""
         if tree.num_drafted > 0:
-            optimum = root_optimum(tree, target_logits, sampling)
+            root_probs = sampling.probs(target_logits[ROOT])
+            optimum = optimal_node_acceptance(tree, tree.host(), ROOT, root_probs)
             for rule in self.rules:
                 self.samples[rule.name].append(
                     self._sample(rule, tree, target_logits, sampling, optimum)
@@ -163,18 +164,6 @@ class Comparison(AbstractAcceptanceRule):
             milliseconds=1e3 * elapsed / self.repeats,
             num_nodes=tree.num_drafted,
         )
-
-
-def root_optimum(tree: TokenTree, target_logits: Tensor, sampling: Sampling) -> float:
-    """Return how often any rule could accept a child of the root, at best."""
-    host = tree.host()
-    tokens = [host.tokens[child] for child in host.children()[ROOT]]
-    target_probs = sampling.probs(target_logits[ROOT])
-    if tree.proposal is ProposalKind.DETERMINISTIC:
-        return float(target_probs[sorted(set(tokens))].sum())
-    return optimal_acceptance(
-        target_probs, draft_law(tree, host, ROOT), len(tokens), tree.proposal
-    )
 
 
 def main() -> None:

@@ -9,11 +9,11 @@ from typing import Literal
 
 from torch import Tensor
 
-from treespec.acceptance.optimum import optimal_acceptance
+from treespec.acceptance.optimum import optimal_node_acceptance
 from treespec.request import Request
 from treespec.sampling import Sampling
 from treespec.tree import ROOT, HostTree, TokenTree
-from treespec.types import Acceptance, Budget, NodeTrace, ProposalKind, StepRecord
+from treespec.types import Acceptance, Budget, NodeTrace, StepRecord
 
 Verdict = Literal["accepted", "rejected", "unreached", "cut"]
 
@@ -168,20 +168,7 @@ def _optima(outcome: StepOutcome, laws: Tensor) -> dict[int, float]:
     children = outcome.tree.children()
     evaluated = [ROOT, *outcome.acceptance.node_ids][: len(outcome.committed)]
     return {
-        node: _optimum(outcome, laws[node], node, children[node])
+        node: optimal_node_acceptance(outcome.drafted, outcome.tree, node, laws[node])
         for node in evaluated
         if children[node]
     }
-
-
-def _optimum(
-    outcome: StepOutcome, law: Tensor, node: int, children: Sequence[int]
-) -> float:
-    """Return the best acceptance at one node; ``law`` is the target's there, [V]."""
-    drafted = outcome.drafted
-    if drafted.proposal is ProposalKind.DETERMINISTIC:
-        tokens = sorted({outcome.tree.tokens[child] for child in children})
-        return min(1.0, float(law[tokens].sum()))
-    assert drafted.draft_probs is not None
-    draft_law = drafted.draft_probs[outcome.tree.draft_rows[node]]
-    return optimal_acceptance(law, draft_law, len(children), drafted.proposal)

@@ -17,7 +17,7 @@ from treespec.acceptance import (
     TraversalVerification,
     TypicalAcceptance,
 )
-from treespec.acceptance.base import RULES_FOR
+from treespec.acceptance.base import NEED_A_FIXED_NUMBER, RULES_FOR
 from treespec.errors import IncompatiblePartsError
 from treespec.sampling import Sampling
 from treespec.types import ProposalKind
@@ -87,6 +87,16 @@ def test_messages_name_the_rules_that_take_a_kind_of_more_than_one_child() -> No
             if 2 in legal.get(kind, ()) and rule.lossless
         }
         assert set(options) == takers - {"greedy", "sample_and_match"}
+    for rule in LEGALITY:
+        option = re.sub("(?<!^)(?=[A-Z])", "_", rule.name).lower()
+        assert (option in NEED_A_FIXED_NUMBER) == (not rule.takes_early_ends)
+
+
+def test_no_rule_is_named_that_would_refuse_the_policy_as_well() -> None:
+    with pytest.raises(IncompatiblePartsError) as refused:
+        ChainSpeculative().check(WITH, 2, True, SAMPLED, "MyPolicy")
+    assert "rejection_with_replacement, traversal_verification" in str(refused.value)
+    assert "k_seq" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -269,7 +270,7 @@ class OnItself(Frequent):
 
 
 class OnItsClass(Frequent):
-    texts: dict = {}  # noqa: RUF012
+    texts: ClassVar[dict] = {}
 
     def start(self, setting):
         session = super().start(setting)

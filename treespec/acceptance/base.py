@@ -43,6 +43,9 @@ RULES_FOR: Mapping[ProposalKind, tuple[str, ...]] = MappingProxyType(
 )
 """Options of ``acceptance=`` made for trees of a kind, for messages."""
 
+NEED_A_FIXED_NUMBER = frozenset({"k_seq"})
+"""Those of them that do not take early ends."""
+
 POLICIES_FOR: Mapping[ProposalKind, str] = MappingProxyType(
     {
         ProposalKind.DETERMINISTIC: "policy=top_k_tree",
@@ -59,7 +62,7 @@ POLICIES_FOR: Mapping[ProposalKind, str] = MappingProxyType(
 class AbstractAcceptanceRule(ABC):
     """Decides which path of a tree survives.
 
-    A final class states the four facts below as plain class attributes.
+    A final class states the facts below as plain class attributes.
     """
 
     @property
@@ -110,7 +113,8 @@ class AbstractAcceptanceRule(ABC):
             chance: Where all randomness comes from.
 
         Raises:
-            NumericalError: A visited node's logits are NaN or infinite.
+            NumericalError: A visited node's best logit is NaN or infinite; -inf alone
+                bans a token and is no error.
         """
 
     @property
@@ -151,7 +155,8 @@ class AbstractAcceptanceRule(ABC):
                 f"policy {policy_name} proposes {proposal} children, but acceptance "
                 f"{self.name} is lossless for {taken} only: it would score them by a "
                 "law they were not drawn from and bias the output; use "
-                f"{_rules_that_take(proposal)}, or {self._policies_that_fit()}"
+                f"{_rules_that_take(proposal, ends_siblings_early)}, or "
+                f"{self._policies_that_fit()}"
             )
         most = self.proposals[proposal]
         if most is not None and (max_children is None or max_children > most):
@@ -160,14 +165,15 @@ class AbstractAcceptanceRule(ABC):
                 f"policy {policy_name} gives a node {given} {proposal} children, but "
                 f"acceptance {self.name} is lossless for at most {most}: the others "
                 "would be scored by the wrong residual and bias the output; use "
-                f"{_rules_that_take(proposal)}, or {self._policies_that_fit()}"
+                f"{_rules_that_take(proposal, ends_siblings_early)}, or "
+                f"{self._policies_that_fit()}"
             )
         if ends_siblings_early and not self.takes_early_ends:
             raise IncompatiblePartsError(
                 f"policy {policy_name} decides by the siblings drawn so far whether "
                 f"their parent gets one more, but acceptance {self.name} is lossless "
                 "for a number that was fixed before; use "
-                f"{_rules_that_take(proposal, without='k_seq')}"
+                f"{_rules_that_take(proposal, ends_siblings_early)}"
             )
 
     def _policies_that_fit(self) -> str:
@@ -182,9 +188,10 @@ class AbstractAcceptanceRule(ABC):
         return f"a policy that fits: {', or '.join(fitting)}"
 
 
-def _rules_that_take(proposal: ProposalKind, without: str = "") -> str:
+def _rules_that_take(proposal: ProposalKind, ends_siblings_early: bool) -> str:
     """Return the rules to choose for a proposal, for a message."""
-    made_for_it = [rule for rule in RULES_FOR[proposal] if rule != without]
+    unfit = NEED_A_FIXED_NUMBER if ends_siblings_early else frozenset()
+    made_for_it = [rule for rule in RULES_FOR[proposal] if rule not in unfit]
     takes_all = "acceptance=sample_and_match, which takes any tree"
     if not made_for_it:
         return takes_all

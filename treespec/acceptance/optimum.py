@@ -18,8 +18,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from treespec.acceptance.base import draft_law
 from treespec.errors import TreespecError, require_integer, unknown_name
 from treespec.siblings import PAIR
+from treespec.tree import HostTree, TokenTree
 from treespec.types import ProposalKind
 
 _CHUNK = 1 << 18
@@ -87,6 +89,26 @@ def optimal_acceptance(
             likeliest = draft_probs.argmax(dim=-1, keepdim=True)
             optimum = _certain_plus_random(target, draft, likeliest)
     return min(1.0, float(optimum))
+
+
+def optimal_node_acceptance(
+    tree: TokenTree, host: HostTree, node: int, target_probs: Tensor
+) -> float:
+    """Return the best probability of accepting one of the children of a tree's node.
+
+    Of deterministic children it is the target's mass of the different ones.
+
+    Args:
+        tree: The drafted tree.
+        host: Its structure.
+        node: A node that has children.
+        target_probs: The target's law there.  # [V]
+    """
+    tokens = [host.tokens[child] for child in host.children()[node]]
+    if tree.proposal is ProposalKind.DETERMINISTIC:
+        return min(1.0, float(target_probs[sorted(set(tokens))].sum()))
+    draft_probs = draft_law(tree, host, node)
+    return optimal_acceptance(target_probs, draft_probs, len(tokens), tree.proposal)
 
 
 def _normalised(law: Tensor) -> Tensor:

@@ -201,15 +201,8 @@ def output_law(
     """Return the law of the next ``length`` tokens, over as many rounds as it takes."""
     if length == 0:
         return {(): 1.0}
-    heads: defaultdict[Text, float] = defaultdict(float)
-    for weight, outcome in rounds(rule, setting, text):
-        heads[outcome.committed[:length]] += weight
-    law: defaultdict[Text, float] = defaultdict(float)
-    for head, weight in heads.items():
-        tails = output_law(rule, setting, text + head, length - len(head))
-        for tail, tail_weight in tails.items():
-            law[head + tail] += weight * tail_weight
-    return law
+    again = partial(output_law, rule, setting)
+    return _joined(text, rounds(rule, setting, text), length, again)
 
 
 def continued_law(
@@ -226,12 +219,22 @@ def continued_law(
         played: All outcomes of the round.
         length: How many tokens.
     """
+    return _joined(text, played, length, partial(autoregressive_law, setting))
+
+
+def _joined(
+    text: Text,
+    played: Iterable[tuple[float, Round]],
+    length: int,
+    law_after: Callable[[Text, int], Law],
+) -> Law:
+    """Return the law of a round's tokens and, up to ``length``, of those after it."""
     heads: defaultdict[Text, float] = defaultdict(float)
     for weight, outcome in played:
         heads[outcome.committed[:length]] += weight
     law: defaultdict[Text, float] = defaultdict(float)
     for head, weight in heads.items():
-        tails = autoregressive_law(setting, text + head, length - len(head))
+        tails = law_after(text + head, length - len(head))
         for tail, tail_weight in tails.items():
             law[head + tail] += weight * tail_weight
     return law

@@ -34,7 +34,7 @@ from treespec.testing.laws import (
 )
 from treespec.testing.policy_cases import TEXT, PolicyCase
 from treespec.testing.toys import Text, random_model
-from treespec.tree import HostTree, TokenTree
+from treespec.tree import TokenTree
 from treespec.types import ProposalKind
 
 ROUNDED = 1e-6
@@ -103,22 +103,48 @@ def _situations(proposal: ProposalKind, grown: Grown) -> list[Draws]:
     joint law is looked at, given their number.
     """
     found: dict[object, Draws] = {}
+    for family in _families(grown):
+        tree, node = family.tree, family.node
+        for earlier, drawn in _events(proposal, family.tokens):
+            number = len(earlier) if proposal in IN_TURN else len(family.tokens)
+            key = (family.drawn_above, node, earlier, number)
+            if key not in found:
+                found[key] = Draws(tree, node, _law(tree, node), earlier)
+            draws = found[key]
+            draws.found[drawn] += family.weight
+            if family.weight > draws.weight:
+                draws.tree, draws.weight = tree, family.weight
+    return list(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """The children of one node of one tree.
+
+    Attributes:
+        weight: Probability of the tree.
+        tree: The tree.
+        node: The node.
+        tokens: Its children's, in draw order; there may be none.
+        drawn_above: All that was drawn before them.
+    """
+
+    weight: float
+    tree: TokenTree
+    node: int
+    tokens: Text
+    drawn_above: object
+
+
+def _families(grown: Grown) -> Iterator[_Family]:
     for weight, tree in grown:
         host = tree.host()
         depths = host.depths()
         for node, children in enumerate(host.children()):
             tokens = tuple(host.tokens[child] for child in children)
-            drawn_above = _drawn_above(host, depths, node)
-            for earlier, drawn in _events(proposal, tokens):
-                number = len(earlier) if proposal in IN_TURN else len(tokens)
-                key = (drawn_above, node, earlier, number)
-                if key not in found:
-                    found[key] = Draws(tree, node, _law(tree, node), earlier)
-                draws = found[key]
-                draws.found[drawn] += weight
-                if weight > draws.weight:
-                    draws.tree, draws.weight = tree, weight
-    return list(found.values())
+            above = [i for i, depth in enumerate(depths) if depth <= depths[node]]
+            drawn_above = tuple((host.parents[i], host.tokens[i]) for i in above)
+            yield _Family(weight, tree, node, tokens, drawn_above)
 
 
 def check_ends(policy: AbstractDraftPolicy, case: PolicyCase, grown: Grown) -> None:
@@ -147,17 +173,13 @@ def _shares_of_more(grown: Grown) -> Iterator[dict[Text, float]]:
     """Yield, for all siblings that may be there, how probably there is one more."""
     reached: dict[object, defaultdict[Text, float]] = defaultdict(_zeros)
     followed: dict[object, defaultdict[Text, float]] = defaultdict(_zeros)
-    for weight, tree in grown:
-        host = tree.host()
-        depths = host.depths()
-        for node, children in enumerate(host.children()):
-            tokens = tuple(host.tokens[child] for child in children)
-            above = _drawn_above(host, depths, node)
-            for number in range(len(tokens) + 1):
-                key = (above, node, number)
-                reached[key][tokens[:number]] += weight
-                if number < len(tokens):
-                    followed[key][tokens[:number]] += weight
+    for family in _families(grown):
+        tokens = family.tokens
+        for number in range(len(tokens) + 1):
+            key = (family.drawn_above, family.node, number)
+            reached[key][tokens[:number]] += family.weight
+            if number < len(tokens):
+                followed[key][tokens[:number]] += family.weight
     for same_number, weights in reached.items():
         more = followed[same_number]
         yield {x: more[x] / weight for x, weight in weights.items()}
@@ -165,12 +187,6 @@ def _shares_of_more(grown: Grown) -> Iterator[dict[Text, float]]:
 
 def _zeros() -> defaultdict[Text, float]:
     return defaultdict(float)
-
-
-def _drawn_above(host: HostTree, depths: list[int], node: int) -> object:
-    """Return all that was drawn before the children of a node."""
-    above = [i for i, depth in enumerate(depths) if depth <= depths[node]]
-    return tuple((host.parents[i], host.tokens[i]) for i in above)
 
 
 def _events(proposal: ProposalKind, tokens: Text) -> Iterator[tuple[Text, Text]]:
