@@ -1,0 +1,288 @@
+r"""Compare ways to draft on a real pair of models: acceptance, nodes, speed-up.
+
+    python benchmarks/drafting.py --target DIR --draft DIR \
+        --prompts humaneval.jsonl spec_bench.jsonl
+
+Greedy, one request at a time, in one process. On every prompt the methods take turns,
+autoregressive decoding among them, in rotated order; a method's speed-up on a prompt is
+the ratio of decode seconds per token, prefill of the target apart (a method's own extra
+prefill is charged to it). Drafts are held as stored and, if asked for, quantized.
+
+Prints per method: tokens per target forward, drafted and verified nodes per step, the
+shares of drafting and of everything outside of drafting and verifying, and the
+speed-up: per category, the geometric mean over categories, and its 95% BCa interval
+over prompts. Texts that differ from autoregressive decoding are counted: in bf16 near
+ties flip with the number of rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import transformers
+
+from treespec.acceptance import Greedy
+from treespec.controllers import Constant
+from treespec.decoder import SpeculativeDecoder
+from treespec.drafters import (
+    AbstractDrafter,
+    Cascade,
+    DraftModel,
+    EarlyExit,
+    PromptLookup,
+    TokenRecycling,
+)
+from treespec.models.loading import LoadedModel, load
+from treespec.models.source import ModelSource
+from treespec.policies import AbstractDraftPolicy, BestFirst, Chain, TopKTree
+from treespec.stats import bootstrap_interval
+from treespec.types import Budget, GenerationResult
+from treespec.verifiers import TreeAttention
+
+PLAIN = "autoregressive"
+WARMUP_TOKENS = 12
+LOOKUP = PromptLookup(max_ngram=64, min_ngram=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One way to draft."""
+
+    drafter: AbstractDrafter
+    policy: AbstractDraftPolicy
+    budget: Budget
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One method on one prompt."""
+
+    category: str
+    result: GenerationResult
+    speedup: float
+    same: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One prompt."""
+
+    name: str
+    category: str
+    tokens: tuple[int, ...]
+
+
+def methods(
+    target: LoadedModel, drafts: Mapping[str, LoadedModel], nodes: int
+) -> dict[str, Method]:
+    """Return every way to draft by its name."""
+    found = {}
+    chain, best_first = Chain(), BestFirst(max_children=3, beam=3)
+    tree = Budget(max_depth=8, max_width=9, max_nodes=nodes)
+    for kind, loaded in drafts.items():
+        model = DraftModel(loaded.model)
+        for depth in (3, 5, 8):
+            budget = Budget(depth, 1, depth)
+            found[f"{kind} chain {depth}"] = Method(model, chain, budget)
+        layers = Budget(max_depth=4, max_width=3, max_nodes=nodes)
+        found[f"{kind} top-k tree"] = Method(model, TopKTree(3), layers)
+        found[f"{kind} best-first"] = Method(model, best_first, tree)
+        mixture = Cascade((LOOKUP, model), min_confidence=0.5)
+        found[f"{kind} lookup, then model"] = Method(mixture, best_first, tree)
+    early = EarlyExit(target.model, exit_layer=3)
+    found["early exit at 3 layers"] = Method(early, chain, Budget(3, 1, 3))
+    found["lookup"] = Method(LOOKUP, best_first, tree)
+    recycling = TokenRecycling()
+    found["recycling"] = Method(recycling, best_first, tree)
+    both = Cascade((LOOKUP, recycling), min_confidence=0.5)
+    found["lookup, then recycling"] = Method(both, best_first, tree)
+    return found
+
+
+def decoder_of(target: LoadedModel, method: Method) -> SpeculativeDecoder:
+    """Return the decoder of a method."""
+    budget = method.budget
+    return SpeculativeDecoder(
+        target=target.model,
+        drafter=method.drafter,
+        policy=method.policy,
+        acceptance=Greedy(),
+        verifier=TreeAttention(),
+        controller=Constant(budget.max_depth, budget.max_width, budget.max_nodes),
+        eos_ids=target.eos_ids,
+    )
+
+
+def read_tasks(
+    files: Iterable[str], categories: Sequence[str], count: int, model: LoadedModel
+) -> list[Task]:
+    """Return the first ``count`` prompts of every category."""
+    seen: dict[str, int] = defaultdict(int)
+    tasks = []
+    for file in files:
+        for line in Path(file).read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            category = row.get("subcategory") or row["category"]
+            if category not in categories or seen[category] == count:
+                continue
+            seen[category] += 1
+            text = row["turns"][0]
+            tokens = (
+                model.tokenizer.chat([{"role": "user", "content": text}])
+                if row.get("chat", True)
+                else model.tokenizer.encode(text)
+            )
+            tasks.append(Task(str(row["id"]), category, tuple(tokens)))
+    return tasks
+
+
+def per_token_s(result: GenerationResult) -> float:
+    """Return decode seconds per token after the first."""
+    return result.decode_s / max(1, len(result.tokens) - 1)
+
+
+def compare(
+    decoders: Mapping[str, SpeculativeDecoder], tasks: Sequence[Task], num_tokens: int
+) -> dict[str, list[Turn]]:
+    """Let the methods take turns on every prompt."""
+    turns: dict[str, list[Turn]] = defaultdict(list)
+    names = list(decoders)
+    for number, task in enumerate(tasks):
+        shift = number % len(names)
+        results = {
+            name: decoders[name].generate([task.tokens], max_new_tokens=num_tokens)[0]
+            for name in names[shift:] + names[:shift]
+        }
+        plain = results[PLAIN]
+        for name, result in results.items():
+            speedup = per_token_s(plain) / per_token_s(result)
+            same = result.tokens == plain.tokens
+            turns[name].append(Turn(task.category, result, speedup, same))
+        shown = " ".join(f"{name}: {turns[name][-1].speedup:.2f}" for name in names)
+        print(f"  {task.category} {task.name}: {shown}", flush=True)
+    return turns
+
+
+def by_category(turns: Sequence[Turn]) -> dict[str, float]:
+    """Return the geometric mean of the speed-ups of every category."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for turn in turns:
+        found[turn.category].append(turn.speedup)
+    return {name: statistics.geometric_mean(s) for name, s in found.items()}
+
+
+def show(turns: Mapping[str, Sequence[Turn]]) -> None:
+    """Print the table."""
+    categories = list(dict.fromkeys(turn.category for turn in turns[PLAIN]))
+    header = ["geomean", "95% interval", "tok/fwd", "cand", "nodes", "draft", "rest"]
+    print(f"\n{'method':30s}", *(f"{h:>13s}" for h in header), "  same", *categories)
+    for name, of_method in turns.items():
+        print(row(name, of_method, categories))
+
+
+def row(name: str, turns: Sequence[Turn], categories: Sequence[str]) -> str:
+    """Return one method's line."""
+    steps = [step for turn in turns for step in turn.result.steps]
+    seconds = sum(step.step_s for step in steps)
+    draft = sum(step.draft_s for step in steps) / seconds
+    verify = sum(step.verify_s for step in steps) / seconds
+    means = by_category(turns)
+    interval = bootstrap_interval(
+        lambda s: statistics.geometric_mean(s.tolist()), [t.speedup for t in turns]
+    )
+    low_high = "-" if interval is None else f"{interval.low:.2f} to {interval.high:.2f}"
+    cells = [
+        f"{statistics.geometric_mean(means.values()):.2f}",
+        low_high,
+        f"{statistics.mean(step.num_committed for step in steps):.2f}",
+        f"{statistics.mean(step.num_candidates for step in steps):.1f}",
+        f"{statistics.mean(step.num_nodes for step in steps):.1f}",
+        f"{100 * draft:.0f}%",
+        f"{100 * (1 - draft - verify):.1f}%",
+    ]
+    same = f"{sum(turn.same for turn in turns)}/{len(turns)}"
+    per = " ".join(f"{means[c]:.2f}" for c in categories)
+    return f"{name:30s} " + " ".join(f"{c:>13s}" for c in cells) + f"  {same}  {per}"
+
+
+def chosen(names: Iterable[str], wanted: str | None) -> Callable[[str], bool]:
+    """Return whether a method is wanted: all, or those whose names were given."""
+    if wanted is None:
+        return lambda name: True
+    parts = [part.strip() for part in wanted.split(",")]
+    unknown = [part for part in parts if part not in set(names)]
+    if unknown:
+        raise SystemExit(f"unknown method {unknown[0]!r}; there are {', '.join(names)}")
+    return lambda name: name in parts
+
+
+def main() -> None:
+    """Compare all ways to draft."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--target", required=True)
+    parser.add_argument("--draft", required=True)
+    parser.add_argument("--prompts", required=True, nargs="+", help="JSONL files")
+    parser.add_argument(
+        "--categories",
+        default="humaneval,writing,coding,translation,summarization,qa,"
+        "math_reasoning,rag",
+    )
+    parser.add_argument("--per-category", type=int, default=2)
+    parser.add_argument("--max-new-tokens", type=int, default=96)
+    parser.add_argument("--nodes", type=int, default=8, help="nodes of a tree")
+    parser.add_argument("--methods", help="names, comma separated; default all")
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--target-quantization")
+    parser.add_argument("--drafts", default="bf16,int8")
+    args = parser.parse_args()
+    print(
+        f"python {platform.python_version()}, torch {torch.__version__}, transformers "
+        f"{transformers.__version__}, {os.cpu_count()} CPUs, "
+        f"{torch.get_num_threads()} threads, target {args.dtype} "
+        f"{args.target_quantization or ''}, CPU capability "
+        f"{torch.backends.cpu.get_cpu_capability()}"
+    )
+    target = load(
+        ModelSource(
+            path=args.target, dtype=args.dtype, quantization=args.target_quantization
+        )
+    )
+    drafts = {
+        kind: load(
+            ModelSource(
+                path=args.draft,
+                dtype=args.dtype,
+                quantization="int8" if kind == "int8" else None,
+            )
+        )
+        for kind in args.drafts.split(",")
+    }
+    every = methods(target, drafts, args.nodes)
+    wants = chosen(list(every), args.methods)
+    decoders = {
+        name: decoder_of(target, method)
+        for name, method in every.items()
+        if wants(name)
+    }
+    first = next(iter(decoders.values()))
+    decoders = {PLAIN: first.autoregressive(), **decoders}
+    tasks = read_tasks(
+        args.prompts, args.categories.split(","), args.per_category, target
+    )
+    for decoder in decoders.values():
+        decoder.generate([tasks[0].tokens[:64]], max_new_tokens=WARMUP_TOKENS)
+    turns = compare(decoders, tasks, args.max_new_tokens)
+    show(turns)
+
+
+if __name__ == "__main__":
+    main()
