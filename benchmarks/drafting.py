@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import statistics
@@ -27,6 +28,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 import transformers
 
@@ -197,7 +199,9 @@ def row(name: str, turns: Sequence[Turn], categories: Sequence[str]) -> str:
     verify = sum(step.verify_s for step in steps) / seconds
     means = by_category(turns)
     interval = bootstrap_interval(
-        lambda s: statistics.geometric_mean(s.tolist()), [t.speedup for t in turns]
+        np.array([[math.log(turn.speedup), 1.0] for turn in turns]),
+        lambda sums: np.exp(sums[..., 0] / sums[..., 1]),
+        np.random.default_rng(0),
     )
     low_high = "-" if interval is None else f"{interval.low:.2f} to {interval.high:.2f}"
     cells = [
