@@ -8,6 +8,7 @@ from treespec.drafters.base import (
 )
 from treespec.drafters.draft_model import DraftModel
 from treespec.drafters.prompt_lookup import PromptLookup
+from treespec.drafters.suffix_memory import SuffixMemory
 
 __all__ = [
     "AbstractDraftSession",
@@ -16,4 +17,5 @@ __all__ = [
     "DraftSetting",
     "Frontier",
     "PromptLookup",
+    "SuffixMemory",
 ]

@@ -32,12 +32,12 @@ class Follower(NamedTuple):
     """A token that came next after a context; ordered by how well it is supported.
 
     Attributes:
-        count: How often it came next.
+        times: How often it came next.
         latest: Where it did so last: larger is more recent.
         token: The token id.
     """
 
-    count: int
+    times: int
     latest: int
     token: int
 
@@ -109,6 +109,13 @@ class SuffixAutomaton:
                 return NO_MATCH
             length = self._length[state]
         return self._shortened(self._next[state][token], length + 1, self.max_match)
+
+    def find(self, tokens: Iterable[int]) -> Match:
+        """Return the longest match that ends with the last of ``tokens``."""
+        match = NO_MATCH
+        for token in tokens:
+            match = self.follow(match, token)
+        return match
 
     def contexts(self, match: Match, shortest: int) -> Iterator[Context]:
         """Yield the suffixes of a match that something followed, longest first.
