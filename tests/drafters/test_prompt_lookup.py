@@ -13,7 +13,7 @@ from tests.strategies import repeatable
 from treespec.acceptance import Greedy
 from treespec.controllers import Constant
 from treespec.decoder import SpeculativeDecoder
-from treespec.drafters import DraftSetting, Frontier, PromptLookup
+from treespec.drafters import DraftSetting, Feedback, Frontier, PromptLookup
 from treespec.drafters.prompt_lookup import NEGLIGIBLE
 from treespec.errors import TreespecError
 from treespec.policies import Chain, TopKTree
@@ -32,7 +32,7 @@ def candidates(
     setting = DraftSetting(50, torch.device("cpu"), frozenset(eos_ids), 0)
     session = drafter.start(setting)
     session.admit(3, text[:1], 0)
-    session.commit(3, (), text[1:], None)
+    session.commit(3, Feedback((), tuple(text[1:])))
     tree = tree or make_tree([text[-1]], [NO_PARENT])
     depth = len(tree.host().path(nodes[0]))
     (draft,) = session.expand([Frontier(3, tree, torch.tensor(nodes), depth)])
@@ -235,7 +235,7 @@ def test_the_next_step_begins_with_another_tree() -> None:
     session.admit(0, [1, 2, 3, 4, 5, 1], 0)
     one = Frontier(0, make_tree([1, 2], [NO_PARENT, 0]), torch.tensor([1]), 1)
     assert session.expand([one])[0].top(1).tokens.tolist() == [3]
-    session.commit(0, [1], [2, 3], None)
+    session.commit(0, Feedback((1,), (2, 3)))
     other = Frontier(0, make_tree([3, 4, 5], [NO_PARENT, 0, 1]), torch.tensor([2]), 2)
     assert session.expand([other])[0].top(1).tokens.tolist() == [1]
 

@@ -149,7 +149,7 @@ def test_a_memory_of_another_vocabulary_is_refused() -> None:
     memory = SuffixMemory()
     warm = PromptLookup(memory=memory)
     memory.add([1, 40])
-    with pytest.raises(TreespecError, match="holds token 40, but .* has 8 tokens"):
+    with pytest.raises(TreespecError, match=r"holds token 40, but .* has 8 tokens"):
         proposed(warm, [1], vocab_size=8)
     assert proposed(warm, [1], vocab_size=41) == [40]
 

@@ -14,13 +14,13 @@ from heapq import nlargest
 from itertools import chain
 
 import torch
-from torch import Tensor
 
 from treespec.draft import AbstractDraft, Children, SparseDraft
 from treespec.drafters.base import (
     AbstractDrafter,
     AbstractDraftSession,
     DraftSetting,
+    Feedback,
     Frontier,
 )
 from treespec.drafters.suffix_automaton import Context, Match, SuffixAutomaton
@@ -115,15 +115,9 @@ class PromptLookupSession(AbstractDraftSession):
         """Return what followed each node's n-gram; nothing follows end of sequence."""
         return [self._expand(frontier) for frontier in frontiers]
 
-    def commit(
-        self,
-        request: int,
-        node_ids: Sequence[int],
-        tokens: Sequence[int],
-        hidden: Tensor | None,
-    ) -> None:
+    def commit(self, request: int, feedback: Feedback) -> None:
         """Index the committed tokens."""
-        self._texts[request].append(tokens)
+        self._texts[request].append(feedback.tokens)
 
     def release(self, request: int) -> None:
         """Forget the request; its text goes into the memory, if there is one."""
