@@ -1,7 +1,7 @@
 """Candidates copied from the text: which, in which order, and where they end."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
@@ -14,7 +14,8 @@ from treespec.acceptance import Greedy
 from treespec.controllers import Constant
 from treespec.decoder import SpeculativeDecoder
 from treespec.drafters import DraftSetting, Feedback, Frontier, PromptLookup
-from treespec.drafters.prompt_lookup import NEGLIGIBLE
+from treespec.drafters.prompt_lookup import NEGLIGIBLE, blend
+from treespec.drafters.suffix_automaton import Context, Follower
 from treespec.errors import TreespecError
 from treespec.policies import Chain, TopKTree
 from treespec.tree import NO_PARENT, TokenTree
@@ -232,12 +233,24 @@ def test_the_next_step_begins_with_another_tree() -> None:
     """Node ids start again after a commit; matches of the old tree would mislead."""
     setting = DraftSetting(50, torch.device("cpu"), frozenset(), 0)
     session = PromptLookup().start(setting)
-    session.admit(0, [1, 2, 3, 4, 5, 1], 0)
+    session.admit(0, [1, 2, 3, 4, 5, 8, 6, 5, 7, 5, 7, 1], 0)
     one = Frontier(0, make_tree([1, 2], [NO_PARENT, 0]), torch.tensor([1]), 1)
     assert session.expand([one])[0].top(1).tokens.tolist() == [3]
     session.commit(0, Feedback((1,), (2, 3)))
     other = Frontier(0, make_tree([3, 4, 5], [NO_PARENT, 0, 1]), torch.tensor([2]), 2)
-    assert session.expand([other])[0].top(1).tokens.tolist() == [1]
+    assert session.expand([other])[0].top(1).tokens.tolist() == [8]
+
+
+def test_shorter_contexts_are_not_asked_once_hardly_anything_is_left_open() -> None:
+    """A loop of one token has as many contexts as an n-gram may be long."""
+
+    def contexts() -> Iterator[Context]:
+        yield Context(64, [Follower(2, 8, 5), Follower(1, 9, 6)])
+        yield Context(63, [Follower(90, 7, 5)])
+        pytest.fail("nothing is left for this one")
+
+    found = dict(blend(contexts(), 4))
+    assert sum(found.values()) == pytest.approx(1 - 4 / 196 * 2 / 5672)
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,8 @@ def test_the_requests_own_text_goes_first() -> None:
     assert proposed(warm, [2, 7, 2]) == [7, 9, 8]
     assert proposed(warm, [1, 2]) == [9, 8], "the more recent text first"
     assert proposed(warm.cold(), [1, 2]) == []
+    memory.add([3, 2, 7])
+    assert proposed(warm, [1, 2]) == [9, 8, 7], "the longer match before the recent one"
 
 
 def test_nothing_is_copied_across_the_border_of_two_texts() -> None:

@@ -142,17 +142,16 @@ class SuffixAutomaton:
     def _append(self, token: int) -> None:
         """Add a token, then count the strings that end with it."""
         steps, link = self._next, self._link
-        above = whole = self._whole
-        if token in steps[whole]:  # only where a text begins like an earlier one
-            self._whole = self._ending(above, token)
-        else:
-            state = self._new_state(self._length[whole] + 1, {}, _EMPTY, 0)
-            while above >= 0 and token not in steps[above]:
-                steps[above][token] = state
-                above = link[above]
-            if above >= 0:
-                link[state] = self._ending(above, token)
-            self._whole = state
+        above = self._whole
+        state = self._new_state(self._length[above] + 1, {}, _EMPTY, 0)
+        while above >= 0 and token not in steps[above]:
+            steps[above][token] = state
+            above = link[above]
+        # Where a text begins like an earlier one, all strings of the new state are
+        # known: its link has them, and nothing leads to it.
+        if above >= 0:
+            link[state] = self._ending(above, token)
+        self._whole = state
         self._num_tokens += 1
         self._count_suffixes(token)
 
@@ -174,8 +173,6 @@ class SuffixAutomaton:
         while above >= 0 and steps[above].get(token) == state:
             steps[above][token] = split
             above = link[above]
-        if self._tail.state == state and self._tail.length <= length:
-            self._tail = Match(split, self._tail.length)
         return split
 
     def _new_state(
