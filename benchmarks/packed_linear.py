@@ -1,4 +1,4 @@
-"""Time a model's forward by number of rows, with stock and with packed linear layers.
+"""Time a model's forward by number of rows, with stock, packed and int8 linear layers.
 
     python benchmarks/packed_linear.py --model DIR --dtype bfloat16
     python benchmarks/packed_linear.py --model DIR --kinds packed int8
@@ -16,9 +16,10 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from treespec.models.packed_linear import pack_linear_layers
+from treespec.models.quantize import quantize
 
 ROWS = (1, 2, 4, 6, 8, 16)
-KINDS = ("stock", "packed")
+KINDS = ("stock", "packed", "int8")
 
 
 def loaded(folder: str, dtype: str, kind: str) -> PreTrainedModel:
@@ -26,6 +27,8 @@ def loaded(folder: str, dtype: str, kind: str) -> PreTrainedModel:
     model.eval().requires_grad_(False)
     if kind == "packed":
         pack_linear_layers(model)
+    if kind == "int8":
+        quantize(model, kind, "the model")
     return model
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from treespec.models.loading import ModelInfo, file_digests
+from treespec.models.memory import weight_bytes
 from treespec.models.source import LocatedModel
 
 _PACKAGES = (
@@ -66,6 +67,8 @@ def describe_model(
         "vocab_size": info.vocab_size,
         "max_positions": info.max_positions,
         "eos_ids": list(info.eos_ids),
+        "quantization": located.source.quantization,
+        "weight_bytes": weight_bytes(module),
         "dtype": str(weights.dtype).removeprefix("torch."),
         "device": str(weights.device),
         "attn_implementation": located.source.attn_implementation,
