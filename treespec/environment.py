@@ -29,6 +29,7 @@ _PACKAGES = (
     "gguf",
     "accelerate",
     "pyarrow",
+    "torchao",
 )
 _GIT_TIMEOUT_S = 10
 
