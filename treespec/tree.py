@@ -212,3 +212,13 @@ def path_logprobs(tree: TokenTree) -> Tensor:  # [N]
     """Return the log-probability of each node's whole path from the root."""
     on_path = ancestor_mask(tree.parents)
     return torch.where(on_path, tree.draft_logprobs, 0.0).sum(dim=-1)
+
+
+def sibling_ranks(parents: Tensor) -> Tensor:  # [N] -> [N]
+    """Return how many earlier entries have the same parent: draw-order ranks."""
+    order = parents.argsort(stable=True)
+    grouped = parents[order].contiguous()
+    places = torch.arange(parents.shape[0], device=parents.device)
+    ranks = torch.empty_like(places)
+    ranks[order] = places - torch.searchsorted(grouped, grouped)
+    return ranks

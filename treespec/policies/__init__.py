@@ -1,8 +1,23 @@
 """What shape does the tree get?"""
 
-from treespec.policies.base import AbstractDraftPolicy, Growth, as_layer, drawn_layer
+from treespec.policies.base import (
+    AbstractDraftPolicy,
+    Growth,
+    as_layer,
+    drawn_children,
+    drawn_layer,
+)
 from treespec.policies.chain import Chain, SampledChain
+from treespec.policies.ready_trees import (
+    calibrated_tree,
+    comb_tree,
+    geometric_tree,
+    given_tree,
+    optimal_tree,
+)
 from treespec.policies.sampled_tree import SampledTree
+from treespec.policies.shape import TreeShape
+from treespec.policies.static_tree import StaticTree
 from treespec.policies.top_k_tree import TopKTree
 
 __all__ = [
@@ -11,7 +26,15 @@ __all__ = [
     "Growth",
     "SampledChain",
     "SampledTree",
+    "StaticTree",
     "TopKTree",
+    "TreeShape",
     "as_layer",
+    "calibrated_tree",
+    "comb_tree",
+    "drawn_children",
     "drawn_layer",
+    "geometric_tree",
+    "given_tree",
+    "optimal_tree",
 ]
