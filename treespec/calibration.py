@@ -1,4 +1,4 @@
-"""What ``treespec calibrate`` measures: how often each rank is accepted, and what it costs.
+"""What ``treespec calibrate`` measures: how often each rank is accepted, what it costs.
 
 A plain record and its file; nothing here measures anything.
 """
@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -116,8 +117,8 @@ class Calibration:
         return len(self.accepted[0])
 
     @property
-    def acceptance(self) -> tuple[float, ...]:
-        """Probability that the child of each rank is the accepted one.  # [K]
+    def acceptance(self) -> tuple[float, ...]:  # [K]
+        """Probability that the child of each rank is the accepted one.
 
         All depths pooled: Sequoia's acceptance vector (2402.12374).
         """
@@ -127,8 +128,8 @@ class Calibration:
         )
 
     @property
-    def acceptance_by_depth(self) -> tuple[tuple[float, ...], ...]:
-        """The same for each depth apart (Medusa's accuracies, 2401.10774).  # [D][K]
+    def acceptance_by_depth(self) -> tuple[tuple[float, ...], ...]:  # [D][K]
+        """The same for each depth apart (Medusa's accuracies, 2401.10774).
 
         A depth that was never reached has the pooled probabilities.
         """
@@ -184,7 +185,8 @@ class Calibration:
             raise TreespecError(f"{path}: {error}; {_WAY_OUT}") from error
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise TreespecError(
-                f"{path} is no calibration ({type(error).__name__}: {error}); {_WAY_OUT}"
+                f"{path} is no calibration ({type(error).__name__}: {error}); "
+                f"{_WAY_OUT}"
             ) from error
 
 
@@ -210,7 +212,7 @@ def _interpolated(seconds: Mapping[int, float], size: int) -> float:
     sizes: Sequence[int] = sorted(seconds)
     if size <= sizes[0]:
         return seconds[sizes[0]]
-    for low, high in zip(sizes, sizes[1:], strict=False):
+    for low, high in pairwise(sizes):
         if size <= high:
             share = (size - low) / (high - low)
             return seconds[low] + share * (seconds[high] - seconds[low])

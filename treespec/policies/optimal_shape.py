@@ -1,4 +1,4 @@
-"""The shape that commits most: Sequoia's dynamic program (2402.12374), and its budget."""
+"""The shape that commits most, by Sequoia's dynamic program (2402.12374)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from treespec.calibration import Costs
 from treespec.errors import TreespecError, require_integer
 from treespec.policies.shape import (
+    MAX_NODES,
     ROOT_PATH,
-    Acceptance,
-    Path,
+    AcceptanceTable,
+    RankPath,
     TreeShape,
     check_acceptance,
+    check_num_nodes,
     ordered_shape,
 )
 
@@ -43,7 +45,9 @@ class PlannedShape:
         return self.step_s / self.expected_tokens
 
 
-def optimal_shape(acceptance: Acceptance, num_nodes: int, max_depth: int) -> TreeShape:
+def optimal_shape(
+    acceptance: AcceptanceTable, num_nodes: int, max_depth: int
+) -> TreeShape:
     """Return a shape of at most ``num_nodes`` nodes that commits most on average.
 
     Nodes that are never accepted are left out. Takes time in proportion to depth x
@@ -57,12 +61,14 @@ def optimal_shape(acceptance: Acceptance, num_nodes: int, max_depth: int) -> Tre
     Raises:
         TreespecError: A number is out of bounds, or nothing is ever accepted.
     """
-    require_integer("policy.num_nodes", num_nodes, 1)
+    check_num_nodes("policy.num_nodes", num_nodes)
     require_integer("policy.max_depth", max_depth, 1)
     return _shape(acceptance, _solve(acceptance, num_nodes, max_depth), num_nodes)
 
 
-def planned_shape(acceptance: Acceptance, costs: Costs, max_depth: int) -> PlannedShape:
+def planned_shape(
+    acceptance: AcceptanceTable, costs: Costs, max_depth: int
+) -> PlannedShape:
     """Return the optimal shape of the size and depth that cost least per token.
 
     Tries every size that was measured at every depth up to ``max_depth``. A step costs
@@ -73,7 +79,7 @@ def planned_shape(acceptance: Acceptance, costs: Costs, max_depth: int) -> Plann
         TreespecError: No size above one row was measured, or nothing is ever accepted.
     """
     require_integer("policy.max_depth", max_depth, 1)
-    sizes = sorted(rows - 1 for rows in costs.target_s if rows > 1)
+    sizes = sorted(rows - 1 for rows in costs.target_s if 1 < rows <= MAX_NODES)
     if not sizes:
         raise TreespecError("target_s has no size above 1 row: no tree could be chosen")
     plans = []
@@ -85,7 +91,7 @@ def planned_shape(acceptance: Acceptance, costs: Costs, max_depth: int) -> Plann
     return min(plans, key=lambda plan: plan.token_s)
 
 
-def plan(shape: TreeShape, acceptance: Acceptance, costs: Costs) -> PlannedShape:
+def plan(shape: TreeShape, acceptance: AcceptanceTable, costs: Costs) -> PlannedShape:
     """Return what is expected of a shape."""
     draft_s = sum(costs.draft(width) for width in shape.expansions())
     return PlannedShape(
@@ -113,7 +119,7 @@ class _Level:
     kept: Integers
 
 
-def _solve(acceptance: Acceptance, num_nodes: int, max_depth: int) -> list[_Level]:
+def _solve(acceptance: AcceptanceTable, num_nodes: int, max_depth: int) -> list[_Level]:
     """Return the best subtrees at depth 0, 1, ... ``max_depth``."""
     check_acceptance(acceptance)
     size = 1 + num_nodes
@@ -147,7 +153,9 @@ def _level_above(below: Floats, row: Floats) -> _Level:
     return _Level(every.max(axis=0), every.argmax(axis=0), np.stack(kept))
 
 
-def _shape(acceptance: Acceptance, levels: list[_Level], num_nodes: int) -> TreeShape:
+def _shape(
+    acceptance: AcceptanceTable, levels: list[_Level], num_nodes: int
+) -> TreeShape:
     paths = list(_paths(levels, ROOT_PATH, 1 + num_nodes))
     if not paths:
         raise TreespecError(
@@ -157,7 +165,7 @@ def _shape(acceptance: Acceptance, levels: list[_Level], num_nodes: int) -> Tree
     return ordered_shape(acceptance, paths)
 
 
-def _paths(levels: list[_Level], root: Path, size: int) -> Iterator[Path]:
+def _paths(levels: list[_Level], root: RankPath, size: int) -> Iterator[RankPath]:
     """Yield the nodes below ``root`` in the best subtree of ``size`` nodes."""
     level = levels[len(root)]
     for rank in reversed(range(level.num_children[size])):

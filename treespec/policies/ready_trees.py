@@ -9,9 +9,9 @@ from treespec.calibration import Calibration
 from treespec.errors import TreespecError
 from treespec.policies.optimal_shape import optimal_shape, planned_shape
 from treespec.policies.shape import (
-    TreeShape,
     comb_shape,
     greedy_shape,
+    paths_shape,
     widths_shape,
 )
 from treespec.policies.static_tree import StaticTree
@@ -40,7 +40,7 @@ def given_tree(
             "policy needs either policy.widths=[4,2,1] or policy.paths=[[0],[1],[0,0]]"
             f", got {'neither' if widths is None else 'both'}"
         )
-    shape = widths_shape(widths) if widths is not None else TreeShape(paths)
+    shape = widths_shape(widths) if widths is not None else paths_shape(paths)
     return StaticTree(shape, proposal)
 
 

@@ -1,4 +1,4 @@
-"""Shapes of trees that are fixed before any token is drafted, and how to find good ones.
+"""Shapes of trees, fixed before any token is drafted, and how to find good ones.
 
 A node is named by the ranks that lead to it: ``(0, 2)`` is the third child of the
 root's first. What a shape is worth is judged by acceptance probabilities ``a[d][k]``:
@@ -10,17 +10,20 @@ committed tokens.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import accumulate, product
+from operator import mul
 
 from treespec.errors import TreespecError, require_integer
 from treespec.types import Budget
 
-Path = tuple[int, ...]
-Acceptance = Sequence[Sequence[float]]
+RankPath = tuple[int, ...]
+AcceptanceTable = Sequence[Sequence[float]]
 """Probabilities by depth and rank; what is deeper has the last row.  # [D][K]"""
-ROOT_PATH: Path = ()
+ROOT_PATH: RankPath = ()
+MAX_NODES = 1024
+"""Largest shape that is made; a slip of the keys should not fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +35,14 @@ class TreeShape:
             siblings come before a node, so that what is cut off the end leaves a tree.
     """
 
-    paths: tuple[Path, ...]
+    paths: tuple[RankPath, ...]
 
     def __post_init__(self) -> None:
         """Check that the paths make a tree in a sound order."""
-        if isinstance(self.paths, str) or not isinstance(self.paths, Iterable):
+        if not self.paths or not all(map(_is_path, self.paths)):
             raise _not_paths(self.paths)
-        paths = []
-        for path in self.paths:
-            ranks = tuple(path) if isinstance(path, list | tuple) else ROOT_PATH
-            if not ranks or not all(type(r) is int and r >= 0 for r in ranks):
-                raise _not_paths(path)
-            paths.append(ranks)
-        if not paths:
-            raise _not_paths(self.paths)
-        object.__setattr__(self, "paths", tuple(paths))
         known = {ROOT_PATH}
-        for path in paths:
+        for path in self.paths:
             if path in known:
                 raise TreespecError(
                     f"policy.paths has {list(path)} twice; leave one out"
@@ -88,7 +82,7 @@ class TreeShape:
         depths = [len(path) for path in parents]
         return [depths.count(depth) for depth in range(self.depth)]
 
-    def expected_tokens(self, acceptance: Acceptance) -> float:
+    def expected_tokens(self, acceptance: AcceptanceTable) -> float:
         """Return the tokens that a step commits on average, the target's own included.
 
         Raises:
@@ -103,12 +97,12 @@ class TreeShape:
         return 1.0 + sum(path_value(acceptance, path) for path in self.paths)
 
 
-def cut(shape: TreeShape, budget: Budget) -> tuple[Path, ...]:
+def cut(shape: TreeShape, budget: Budget) -> tuple[RankPath, ...]:
     """Return the most valuable nodes that fit into a budget; there may be none.
 
     A layer is one expansion, so ``max_width`` bounds it.
     """
-    kept: dict[Path, None] = {}
+    kept: dict[RankPath, None] = {}
     room = [budget.max_width] * budget.max_depth
     for path in shape.paths:
         depth = len(path)
@@ -121,12 +115,25 @@ def cut(shape: TreeShape, budget: Budget) -> tuple[Path, ...]:
     return tuple(kept)
 
 
-def path_value(acceptance: Acceptance, path: Path) -> float:
+def path_value(acceptance: AcceptanceTable, path: RankPath) -> float:
     """Return the probability that a whole path is accepted."""
     value = 1.0
     for depth, rank in enumerate(path):
         value *= _row(acceptance, depth)[rank]
     return value
+
+
+def paths_shape(paths: object) -> TreeShape:
+    """Return the tree of nodes given as lists of ranks, the most valuable first.
+
+    Raises:
+        TreespecError: They make no tree in a sound order.
+    """
+    if not isinstance(paths, list | tuple):
+        raise _not_paths(paths)
+    return TreeShape(
+        tuple(tuple(path) if isinstance(path, list) else path for path in paths)
+    )
 
 
 def widths_shape(widths: Sequence[int]) -> TreeShape:
@@ -145,6 +152,9 @@ def widths_shape(widths: Sequence[int]) -> TreeShape:
         )
     for depth, width in enumerate(widths):
         require_integer(f"policy.widths[{depth}]", width, 1)
+    check_num_nodes(
+        "the number of nodes of policy.widths", sum(accumulate(widths, mul))
+    )
     paths = [
         path
         for depth in range(1, len(widths) + 1)
@@ -165,6 +175,7 @@ def comb_shape(num_ranks: int, depth: int) -> TreeShape:
     """
     require_integer("policy.num_ranks", num_ranks, 1)
     require_integer("policy.depth", depth, 1)
+    check_num_nodes("policy.num_ranks times policy.depth", num_ranks * depth)
     paths = [
         (0,) * above + (rank,) for above in range(depth) for rank in range(num_ranks)
     ]
@@ -172,7 +183,7 @@ def comb_shape(num_ranks: int, depth: int) -> TreeShape:
 
 
 def greedy_shape(
-    acceptance: Acceptance, num_nodes: int, max_depth: int, max_children: int
+    acceptance: AcceptanceTable, num_nodes: int, max_depth: int, max_children: int
 ) -> TreeShape:
     """Return the shape of the largest products of accuracies (Medusa, 2401.10774).
 
@@ -191,28 +202,27 @@ def greedy_shape(
         TreespecError: A number is out of bounds.
     """
     check_acceptance(acceptance)
-    for name, value in (
-        ("policy.num_nodes", num_nodes),
-        ("policy.max_depth", max_depth),
-        ("policy.max_children", max_children),
-    ):
-        require_integer(name, value, 1)
+    check_num_nodes("policy.num_nodes", num_nodes)
+    require_integer("policy.max_depth", max_depth, 1)
+    require_integer("policy.max_children", max_children, 1)
     num_ranks = min(max_children, len(acceptance[0]))
 
-    def exists(path: Path) -> bool:
+    def exists(path: RankPath) -> bool:
         return len(path) <= max_depth and path[-1] < num_ranks
 
     return TreeShape(tuple(_likeliest_first(acceptance, exists, num_nodes)))
 
 
-def ordered_shape(acceptance: Acceptance, paths: Collection[Path]) -> TreeShape:
+def ordered_shape(
+    acceptance: AcceptanceTable, paths: Collection[RankPath]
+) -> TreeShape:
     """Return the shape that has these nodes, the likeliest first."""
     members = frozenset(paths)
     ordered = _likeliest_first(acceptance, members.__contains__, len(members))
     return TreeShape(tuple(ordered))
 
 
-def check_acceptance(acceptance: Acceptance) -> None:
+def check_acceptance(acceptance: AcceptanceTable) -> None:
     """Refuse what are no probabilities by depth and rank.
 
     Raises:
@@ -234,12 +244,25 @@ def check_acceptance(acceptance: Acceptance) -> None:
             )
 
 
+def check_num_nodes(name: str, num_nodes: int) -> None:
+    """Refuse a shape without nodes, or one of more than ``MAX_NODES``.
+
+    Raises:
+        TreespecError: Names the key and the number.
+    """
+    require_integer(name, num_nodes, 1, f" and at most {MAX_NODES}")
+    if num_nodes > MAX_NODES:
+        raise TreespecError(f"{name} must be at most {MAX_NODES}, got {num_nodes}")
+
+
 def _likeliest_first(
-    acceptance: Acceptance, exists: Callable[[Path], bool], most: int
-) -> list[Path]:
+    acceptance: AcceptanceTable, exists: Callable[[RankPath], bool], most: int
+) -> list[RankPath]:
     """Return existing paths by value, parents and earlier siblings first."""
-    found: list[Path] = []
-    heap = [(-path_value(acceptance, (0,)), 1, (0,))] if exists((0,)) else []
+    found: list[RankPath] = []
+    heap: list[tuple[float, int, RankPath]] = []
+    if exists((0,)):
+        heap.append((-path_value(acceptance, (0,)), 1, (0,)))
     while heap and len(found) < most:
         negative, _, path = heapq.heappop(heap)
         found.append(path)
@@ -255,14 +278,22 @@ def _likeliest_first(
     return found
 
 
-def _needs(path: Path) -> list[Path]:
+def _needs(path: RankPath) -> list[RankPath]:
     """Return the paths without which a path is no node: parent, earlier sibling."""
     *above, rank = path
     earlier = [(*above, rank - 1)] if rank else []
     return [tuple(above), *earlier]
 
 
-def _row(acceptance: Acceptance, depth: int) -> Sequence[float]:
+def _is_path(path: object) -> bool:
+    return (
+        isinstance(path, tuple)
+        and len(path) > 0
+        and all(type(rank) is int and rank >= 0 for rank in path)
+    )
+
+
+def _row(acceptance: AcceptanceTable, depth: int) -> Sequence[float]:
     return acceptance[min(depth, len(acceptance) - 1)]
 
 

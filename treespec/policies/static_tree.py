@@ -15,7 +15,7 @@ from treespec.policies.base import (
     as_layer,
     drawn_children,
 )
-from treespec.policies.shape import ROOT_PATH, Path, TreeShape, cut
+from treespec.policies.shape import ROOT_PATH, RankPath, TreeShape, cut
 from treespec.tree import ROOT, Layer, sibling_ranks
 from treespec.types import Budget, ProposalKind
 
@@ -103,7 +103,7 @@ def _planned(shape: TreeShape, budget: Budget) -> _Plan:
     """Return the shape as a step with this budget fills it."""
     # By depth, parent and rank: as the nodes of a grown tree are numbered.
     paths = sorted((ROOT_PATH, *cut(shape, budget)), key=lambda path: (len(path), path))
-    children: dict[Path, list[int]] = {path: [] for path in paths}
+    children: dict[RankPath, list[int]] = {path: [] for path in paths}
     for number, path in enumerate(paths[1:], start=1):
         children[path[:-1]].append(number)
     numbers = [children[path] for path in paths]
@@ -162,7 +162,7 @@ def _expanding(layer: Layer, growth: Growth, nodes: Tensor, plan: _Plan) -> Laye
 
 
 def _true_places(mask: Tensor, count: int | None) -> Tensor:  # [M] bool -> [count]
-    """Return where the mask is true; with a known count the device is not waited for."""
+    """Return where the mask is true, without waiting for the device if it is known."""
     if count is None:
         return mask.nonzero().flatten()
     return mask.int().argsort(descending=True, stable=True)[:count]
