@@ -12,6 +12,7 @@ def make_step(accepted, shape, index=0, next_kind=None, **changes):
     depth = len(shape)
     fields = {
         "step": index,
+        "num_candidates": sum(shape),
         "num_nodes": sum(shape),
         "depth": depth,
         "width": max(shape, default=0),

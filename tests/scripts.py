@@ -14,6 +14,7 @@ from treespec.drafters import (
     AbstractDrafter,
     AbstractDraftSession,
     DraftSetting,
+    Feedback,
     Frontier,
 )
 from treespec.models.base import AbstractLanguageModel
@@ -117,16 +118,10 @@ class ScriptedSession(AbstractDraftSession):
     def expand(self, frontiers: Sequence[Frontier]) -> list[AbstractDraft]:
         return [self._expand(frontier) for frontier in frontiers]
 
-    def commit(
-        self,
-        request: int,
-        node_ids: Sequence[int],
-        tokens: Sequence[int],
-        hidden: Tensor | None,
-    ) -> None:
-        self.texts[request] += tuple(tokens)
+    def commit(self, request: int, feedback: Feedback) -> None:
+        self.texts[request] += tuple(feedback.tokens)
         self.rounds[request] += 1
-        self.hidden.append(hidden)
+        self.hidden.append(feedback.hidden)
 
     def release(self, request: int) -> None:
         del self.texts[request], self.rounds[request]

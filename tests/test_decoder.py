@@ -216,7 +216,7 @@ class SecondBest(AbstractDraftPolicy):
     def grow(self, growth: Growth) -> Layer | None:
         layer = as_layer(growth, growth.draft.top(2))
         assert layer is not None
-        return replace(layer, expand=torch.tensor([1]))
+        return replace(layer, expand=torch.tensor([growth.tree.size + 1]))
 
 
 def test_a_policy_says_which_nodes_are_asked_further() -> None:

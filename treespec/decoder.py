@@ -7,7 +7,7 @@ step with a zero budget that leaves no record.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,13 +21,15 @@ from treespec.drafters import (
     AbstractDrafter,
     AbstractDraftSession,
     DraftSetting,
+    Feedback,
     Frontier,
+    Successors,
 )
 from treespec.errors import NumericalError, TreespecError, require_integer
 from treespec.intake import Order, Prompt, Seed, make_requests
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.session import ModelSession
-from treespec.policies import AbstractDraftPolicy, Growth
+from treespec.policies import AbstractDraftPolicy, Growth, layer_limit
 from treespec.recording import Phases, StepOutcome, record_step, trace_nodes
 from treespec.request import Request, Stopping
 from treespec.sampling import Sampling
@@ -159,7 +161,19 @@ class SpeculativeDecoder:
 
 @dataclass(slots=True)
 class _Draft:
-    """One request's tree on its way through a step."""
+    """One request's tree on its way through a step.
+
+    Attributes:
+        request: Whose it is.
+        budget: What it may cost.
+        budget_by: Who set the budget.
+        tree: The tree; once pruned, what is left of it.
+        frontier: Nodes to expand next.
+        depth: Expansions so far.
+        num_candidates: Nodes before pruning, root excluded.
+        kept: Ids of the nodes that were left, before they were numbered anew; ``None``
+            if the policy does not prune.
+    """
 
     request: Request
     budget: Budget
@@ -167,6 +181,14 @@ class _Draft:
     tree: TokenTree
     frontier: Tensor
     depth: int = 0
+    num_candidates: int = 0
+    kept: Tensor | None = None
+
+    def node_ids(self, node_ids: Sequence[int]) -> tuple[int, ...]:
+        """Return the ids that nodes had when the tree was grown."""
+        if self.kept is None or not node_ids:
+            return tuple(node_ids)
+        return tuple(self.kept[list(node_ids)].tolist())
 
 
 class Run:
@@ -207,15 +229,13 @@ class Run:
             [r for r in self.requests if r.finish_reason is None],
             decoder.max_concurrent,
         )
-        sizes = sorted(map(self._num_slots, self.scheduler.waiting), reverse=True)
-        num_slots = sum(sizes[: decoder.max_concurrent])
-        self.target = ModelSession(decoder.target, num_slots)
+        self.target = ModelSession(decoder.target, self._pool(self._num_slots))
         self.draft: AbstractDraftSession = decoder.drafter.start(
             DraftSetting(
                 vocab_size=decoder.target.vocab_size,
                 device=decoder.target.device,
                 eos_ids=decoder.eos_ids,
-                num_slots=num_slots,
+                num_slots=self._pool(self._num_draft_slots),
             )
         )
         self.clock_s = 0.0
@@ -240,6 +260,8 @@ class Run:
         plan_s = watch.lap()
         forwards = self.draft.num_forwards
         self._grow([draft for draft in drafts if draft.budget.speculates])
+        for draft in drafts:
+            self._prune(draft)
         forwards = self.draft.num_forwards - forwards
         draft_s = watch.lap()
         outputs = self._verify(drafts)
@@ -297,6 +319,7 @@ class Run:
         """Let the policy add a layer; return whether the tree may grow further."""
         policy, request = self.decoder.policy, draft.request
         assert request.sequence is not None
+        device = draft.frontier.device
         growth = Growth(
             tree=draft.tree,
             frontier=draft.frontier,
@@ -311,21 +334,37 @@ class Run:
         layer = policy.grow(growth)
         if layer is None:
             return False
-        if layer.size > growth.room:
+        limit = layer_limit(policy, growth)
+        if layer.size > limit:
             raise TreespecError(
                 f"{type(policy).__name__} grew a layer of {layer.size} nodes where the "
-                f"budget leaves {growth.room}; return at most growth.room nodes"
+                f"budget leaves {limit}; return at most growth.room nodes"
             )
         if layer.tokens.device.type == "cpu":  # elsewhere looking would mean waiting
             _check_layer(layer, growth)
         first = draft.tree.size
         draft.tree = draft.tree.extend(layer, draft.frontier)
-        nodes = torch.arange(first, draft.tree.size, device=draft.frontier.device)
-        draft.frontier = nodes if layer.expand is None else nodes[layer.expand]
+        new = torch.arange(first, draft.tree.size, device=device)
+        draft.frontier = new if layer.expand is None else layer.expand
         draft.depth += 1
-        is_full = draft.tree.num_drafted >= draft.budget.max_nodes
+        num_drafted = draft.tree.num_drafted
+        is_full = num_drafted >= draft.budget.max_nodes and not policy.prunes
         is_deep = draft.depth >= draft.budget.max_depth
         return not (is_full or is_deep or draft.frontier.shape[0] == 0)
+
+    def _prune(self, draft: _Draft) -> None:
+        """Let a policy that prunes choose the nodes to verify."""
+        policy = self.decoder.policy
+        draft.num_candidates = draft.tree.num_drafted
+        if not policy.prunes or not draft.num_candidates:
+            return
+        kept = policy.prune(draft.tree, draft.budget)
+        if kept.shape[0] - 1 > draft.budget.max_nodes:
+            raise TreespecError(
+                f"{type(policy).__name__} kept {kept.shape[0] - 1} nodes where the "
+                f"budget allows {draft.budget.max_nodes}; prune to that many"
+            )
+        draft.tree, draft.kept = draft.tree.select(kept), kept
 
     def _verify(self, drafts: Sequence[_Draft]) -> list[VerifierOutput]:
         candidates = []
@@ -375,10 +414,8 @@ class Run:
         node_ids = acceptance.node_ids[: len(tokens)]
         self.target.commit(request.sequence, node_ids, tokens)
         if self._speculates:
-            hidden = output.hidden
-            if hidden is not None:
-                hidden = hidden[[0, *node_ids]]
-            self.draft.commit(request.key, node_ids, tokens, hidden)
+            feedback = self._feedback(draft, output, node_ids, tokens)
+            self.draft.commit(request.key, feedback)
         return StepOutcome(
             request=request,
             budget=draft.budget,
@@ -387,9 +424,28 @@ class Run:
             drafted=draft.tree,
             logits=logits,
             acceptance=acceptance,
+            num_candidates=draft.num_candidates,
             committed=tuple(tokens),
             is_step=not was_prefill,
         )
+
+    def _feedback(
+        self,
+        draft: _Draft,
+        output: VerifierOutput,
+        node_ids: Sequence[int],
+        tokens: Sequence[int],
+    ) -> Feedback:
+        """Return what the drafter is told about the step."""
+        hidden, successors = output.hidden, None
+        if hidden is not None:
+            hidden = hidden[[0, *node_ids]]
+        if k := self.decoder.drafter.num_successors:
+            k = min(k, output.logits.shape[-1])
+            best = output.logits.float().log_softmax(dim=-1).topk(k, dim=-1)
+            successors = Successors(draft.tree.tokens, best.indices, best.values)
+        grown_ids = draft.node_ids(node_ids)
+        return Feedback(grown_ids, tuple(tokens), hidden, successors)
 
     def _record(self, outcomes: Sequence[StepOutcome], phases: Phases) -> None:
         """Append each request's share of the step to its records."""
@@ -415,17 +471,25 @@ class Run:
 
     def _num_slots(self, request: Request) -> int:
         """Return the most slots that a request can need: its text and one tree."""
-        text = len(request.prompt) + request.remaining
-        return text + self.decoder.controller.largest.most_nodes
+        return request.max_length + self.decoder.controller.largest.most_nodes
+
+    def _num_draft_slots(self, request: Request) -> int:
+        """Return the most slots that a request can need while its tree is grown."""
+        return request.max_length + self.decoder.controller.largest.most_candidates
+
+    def _pool(self, num_slots: Callable[[Request], int]) -> int:
+        """Return the slots for the largest requests that can be active at once."""
+        sizes = sorted(map(num_slots, self.scheduler.waiting), reverse=True)
+        return sum(sizes[: self.decoder.max_concurrent])
 
     def _enter(self, request: Request) -> bool:
         """Reserve a request's slots in both models; false if there is no room."""
-        num_slots = self._num_slots(request)
-        request.sequence = self.target.admit(request.prompt, num_slots)
+        request.sequence = self.target.admit(request.prompt, self._num_slots(request))
         if request.sequence is None:
             return False
         request.admitted_s = self.clock_s
         if self._speculates:
+            num_slots = self._num_draft_slots(request)
             self.draft.admit(request.key, request.prompt, num_slots)
         return True
 

@@ -194,8 +194,11 @@ def _warm_up(
     tasks: Sequence[Task],
     measurement: Measurement,
 ) -> None:
-    """Let both sides work, then the target on every number of rows it may meet."""
-    for side in (baseline, decoder):
+    """Let both sides work, then the target on every number of rows it may meet.
+
+    Without the drafter's memory: it would know the first prompt's text by heart.
+    """
+    for side in (baseline, replace(decoder, drafter=decoder.drafter.cold())):
         side.generate(
             [task.tokens for task in tasks[: decoder.max_concurrent]],
             measurement.sampling,

@@ -106,6 +106,8 @@ def _summarize_group(outcomes: Sequence[PromptOutcome]) -> Summary:
         **acceptance_by_depth(steps),
         **node_acceptance(speculative),
         "accepted_rank_histogram": accepted_rank_histogram(steps),
+        "accepted_source_histogram": accepted_source_histogram(steps),
+        "mean_candidates": _mean([step.num_candidates for step in steps]),
         "mean_nodes": _mean([step.num_nodes for step in steps]),
         "mean_depth": _mean([step.depth for step in steps]),
         "skip_rate": skip_rate(steps),
@@ -279,6 +281,12 @@ def accepted_rank_histogram(steps: Sequence[StepRecord]) -> list[int]:
     """Return how many accepted nodes were the first, second, ... of their siblings."""
     counts = Counter(rank for step in steps for rank in step.accepted_ranks)
     return [counts[rank] for rank in range(max(counts, default=-1) + 1)]
+
+
+def accepted_source_histogram(steps: Sequence[StepRecord]) -> dict[str, int]:
+    """Return how many accepted nodes each of the drafter's sources proposed."""
+    counts = Counter(source for step in steps for source in step.accepted_sources)
+    return dict(sorted(counts.items()))
 
 
 def node_acceptance(results: Sequence[GenerationResult]) -> Summary:

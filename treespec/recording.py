@@ -61,6 +61,7 @@ class StepOutcome:
         drafted: The tree itself.
         logits: The target's logits that the rule saw.  # [N, V]
         acceptance: What the rule decided.
+        num_candidates: Nodes before pruning, root excluded.
         committed: Tokens that were committed, cut at the text's end.
         is_step: False for the prefill, which leaves no record.
     """
@@ -72,6 +73,7 @@ class StepOutcome:
     drafted: TokenTree
     logits: Tensor
     acceptance: Acceptance
+    num_candidates: int
     committed: tuple[int, ...]
     is_step: bool
 
@@ -90,6 +92,7 @@ def record_step(
     ranks = tree.ranks()
     return StepRecord(
         step=len(request.records),
+        num_candidates=outcome.num_candidates,
         num_nodes=len(tree.tokens) - 1,
         depth=len(nodes_by_depth),
         width=max(nodes_by_depth, default=0),

@@ -79,6 +79,11 @@ class Request:
         return min(by_length, self.stopping.max_positions - length)
 
     @property
+    def max_length(self) -> int:
+        """Longest that its text can still become, prompt included."""
+        return len(self.prompt) + len(self.new_tokens) + self.remaining
+
+    @property
     def is_prefill(self) -> bool:
         """Whether its next token is its first."""
         return not self.new_tokens

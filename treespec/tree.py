@@ -6,6 +6,7 @@ waiting for it, except what is named ``host``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -29,8 +30,9 @@ class Layer:
         sources: Index of the drafter's source.  # [M]
         draft_probs: The laws that the children of this layer's frontier were drawn
             from, one row per frontier node; only if the proposal was sampled.  # [F, V]
-        expand: Positions in this layer that are to be expanded next; ``None`` means
-            all of them.  # [E]
+        expand: Ids, in the tree with this layer, of the nodes that are to be expanded
+            next: new ones, or earlier ones that have not been; ``None`` means all of
+            this layer.  # [E]
     """
 
     parents: Tensor
@@ -109,6 +111,26 @@ class TokenTree:
             draft_rows=torch.cat((draft_rows, fresh)),
         )
 
+    def select(self, keep: Tensor) -> TokenTree:
+        """Return the tree of some nodes, numbered anew in the same order.
+
+        Args:
+            keep: Ids in ascending order; the root, and with every node its
+                parent.  # [K]
+        """
+        places = torch.zeros_like(self.parents)
+        places[keep] = torch.arange(keep.shape[0], device=keep.device)
+        parents = places[self.parents[keep]]
+        parents[ROOT] = NO_PARENT
+        return replace(
+            self,
+            tokens=self.tokens[keep],
+            parents=parents,
+            draft_logprobs=self.draft_logprobs[keep],
+            sources=self.sources[keep],
+            draft_rows=self.draft_rows[keep],
+        )
+
     def host(self) -> HostTree:
         """Copy the structure to the host; waits for the device once."""
         structure = (self.tokens, self.parents, self.sources, self.draft_rows)
@@ -184,34 +206,26 @@ def root_tree(token: int, proposal: ProposalKind, device: torch.device) -> Token
 def ancestor_mask(parents: Tensor) -> Tensor:
     """Return which nodes are an ancestor of which, or the node itself.
 
-    Doubles the length of the paths it follows, so a tree of N nodes takes log2 N
-    small matrix products and no loop over nodes.
-
     Args:
         parents: Parent ids, -1 for the root.  # [N]
 
     Returns:
         ``mask[i, j]`` is true where j is i or an ancestor of i.  # [N, N] bool
     """
-    size = parents.shape[0]
-    nodes = torch.arange(size, device=parents.device)
-    reach = (parents[:, None] == nodes) | (nodes[:, None] == nodes)
-    steps = 1
-    while steps < size - 1:
-        reach = (reach.float() @ reach.float()) > 0
-        steps *= 2
+    reach = torch.eye(parents.shape[0], dtype=torch.bool, device=parents.device)
+    for jump in _jumps(parents):
+        reach = reach | reach[jump]
     return reach
 
 
-def node_depths(reach: Tensor) -> Tensor:  # [N, N] -> [N]
-    """Return each node's depth from an ``ancestor_mask``; the root has depth 0."""
-    return reach.sum(dim=-1) - 1
+def node_depths(parents: Tensor) -> Tensor:  # [N] -> [N]
+    """Return each node's depth; the root has depth 0."""
+    return _path_sums((parents != NO_PARENT).long(), parents)
 
 
 def path_logprobs(tree: TokenTree) -> Tensor:  # [N]
     """Return the log-probability of each node's whole path from the root."""
-    on_path = ancestor_mask(tree.parents)
-    return torch.where(on_path, tree.draft_logprobs, 0.0).sum(dim=-1)
+    return _path_sums(tree.draft_logprobs, tree.parents)
 
 
 def sibling_ranks(parents: Tensor) -> Tensor:  # [N] -> [N]
@@ -222,3 +236,21 @@ def sibling_ranks(parents: Tensor) -> Tensor:  # [N] -> [N]
     ranks = torch.empty_like(places)
     ranks[order] = places - torch.searchsorted(grouped, grouped)
     return ranks
+
+
+def _path_sums(values: Tensor, parents: Tensor) -> Tensor:  # [N], [N] -> [N]
+    """Return the sum of the values along each node's path; the root's must be 0."""
+    for jump in _jumps(parents):
+        values = values + values[jump]
+    return values
+
+
+def _jumps(parents: Tensor) -> Iterator[Tensor]:
+    """Yield every node's ancestor 1, 2, 4, ... above it; the root where there is none.
+
+    So what runs along a path takes log2 N steps and no loop over nodes.
+    """
+    jump = parents.clamp(min=ROOT)
+    for _ in range(max(parents.shape[0] - 1, 0).bit_length()):
+        yield jump
+        jump = jump[jump]

@@ -41,9 +41,11 @@ class Budget:
     """What one step may spend on its tree.
 
     Attributes:
-        max_depth: Deepest node; 0 turns speculation off for the step.
-        max_width: Most nodes in one layer.
-        max_nodes: Most drafted nodes in the whole tree, the root excluded.
+        max_depth: Deepest node, and most expansions; 0 turns speculation off for the
+            step.
+        max_width: Most nodes that one expansion adds: a layer, for policies that grow
+            layer by layer.
+        max_nodes: Most nodes of the tree that is verified, the root excluded.
     """
 
     max_depth: int
@@ -57,8 +59,13 @@ class Budget:
 
     @property
     def most_nodes(self) -> int:
-        """Most drafted nodes that depth, width and nodes allow together."""
+        """Most verified nodes that depth, width and nodes allow together."""
         return min(self.max_nodes, self.max_depth * self.max_width)
+
+    @property
+    def most_candidates(self) -> int:
+        """Most nodes that can be drafted before a policy prunes them."""
+        return self.max_depth * self.max_width
 
     @property
     def speculates(self) -> bool:
@@ -96,7 +103,8 @@ class StepRecord:
     Attributes:
         step: Index within the request; the prefill (which yields the first token) is
             not a step.
-        num_nodes: Drafted and verified nodes, root excluded.
+        num_candidates: Drafted nodes, root excluded, those that were pruned included.
+        num_nodes: Verified nodes, root excluded.
         depth: Depth of the tree.
         width: Nodes in its widest layer.
         nodes_by_depth: Nodes at depth 1, 2, ...
@@ -114,6 +122,7 @@ class StepRecord:
     """
 
     step: int
+    num_candidates: int
     num_nodes: int
     depth: int
     width: int

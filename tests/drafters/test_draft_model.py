@@ -5,7 +5,7 @@ import torch
 
 from tests.oracles import assert_no_slot_leaks
 from tests.scripts import Text, greedy_table, make_tree, mixing
-from treespec.drafters import DraftModel, DraftSetting, Frontier
+from treespec.drafters import DraftModel, DraftSetting, Feedback, Frontier
 from treespec.drafters.draft_model import DraftModelSession
 from treespec.models.table import TableModel
 from treespec.tree import NO_PARENT, TokenTree
@@ -57,7 +57,7 @@ def test_accepted_nodes_keep_their_slots_and_the_rest_is_read_again() -> None:
     session.expand([frontier(0, tree, 0)])
     session.expand([frontier(0, tree, 1, 2)])
     session.expand([frontier(0, tree, 3)])
-    session.commit(0, (2, 3, 4), (7, 8, 4, 5), None)
+    session.commit(0, Feedback((2, 3, 4), (7, 8, 4, 5)))
     sequence = session.sequences[0]
     assert sequence.tokens == [1, 2, 3, 7, 8, 4, 5]
     assert sequence.num_pending == 2, "the last layer was never read, nor the bonus"
@@ -95,7 +95,7 @@ def test_a_token_that_the_draft_cannot_read_is_read_as_its_last() -> None:
     tree = make_tree([8, 7, 2], [NO_PARENT, 0, 0])
     session.expand([frontier(0, tree, 0)])
     session.expand([frontier(0, tree, 1, 2)])
-    session.commit(0, (1,), (7, 8), None)
+    session.commit(0, Feedback((1,), (7, 8)))
     session.expand([frontier(0, make_tree([8], [NO_PARENT]), 0)])
     read = [rows.tokens.tolist() for rows in model.forwards]
     assert read == [[1, 5], [5, 2], [5]]

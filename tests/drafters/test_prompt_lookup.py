@@ -12,7 +12,7 @@ from tests.scripts import greedy_table, make_tree, spoken
 from treespec.acceptance import Greedy
 from treespec.controllers import Constant
 from treespec.decoder import SpeculativeDecoder
-from treespec.drafters import DraftSetting, Frontier, PromptLookup
+from treespec.drafters import DraftSetting, Feedback, Frontier, PromptLookup
 from treespec.errors import TreespecError
 from treespec.policies import Chain, TopKTree
 from treespec.tree import NO_PARENT, TokenTree
@@ -32,7 +32,7 @@ def candidates(
     setting = DraftSetting(50, torch.device("cpu"), frozenset(eos_ids), 0)
     session = drafter.start(setting)
     session.admit(3, text[:1], 0)
-    session.commit(3, (), text[1:], None)
+    session.commit(3, Feedback((), text[1:]))
     tree = tree or make_tree([text[-1]], [NO_PARENT])
     depth = len(tree.host().path(nodes[0]))
     (draft,) = session.expand([Frontier(3, tree, torch.tensor(nodes), depth)])

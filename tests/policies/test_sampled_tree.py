@@ -87,7 +87,7 @@ def test_a_token_that_is_drawn_again_is_kept_and_not_expanded() -> None:
     assert layer is not None
     assert layer.tokens.tolist() == [1, 1, 1]
     assert layer.expand is not None
-    assert layer.expand.tolist() == [0]
+    assert layer.expand.tolist() == [1]
 
 
 def test_a_law_with_too_few_tokens_gives_fewer_children() -> None:

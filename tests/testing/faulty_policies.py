@@ -162,11 +162,11 @@ def strange_source(growth: Growth, layer: Layer) -> Layer:
 
 
 def expands_twice(growth: Growth, layer: Layer) -> Layer:
-    return replace(layer, expand=torch.tensor([0, 0]))
+    return replace(layer, expand=torch.tensor([growth.tree.size] * 2))
 
 
 def expands_nothing(growth: Growth, layer: Layer) -> Layer:
-    return replace(layer, expand=torch.tensor([layer.size]))
+    return replace(layer, expand=torch.tensor([growth.tree.size + layer.size]))
 
 
 def probabilities(growth: Growth, layer: Layer) -> Layer:

@@ -112,9 +112,9 @@ class FrequentSession(AbstractDraftSession):
     def expand(self, frontiers):
         return [self.drafter.answer(self, frontier) for frontier in frontiers]
 
-    def commit(self, request, node_ids, tokens, hidden):
-        self.drafter.read(hidden)
-        self.texts[request] += tokens
+    def commit(self, request, feedback):
+        self.drafter.read(feedback.hidden)
+        self.texts[request] += feedback.tokens
 
     def release(self, request):
         self.drafter.release(self, request)

@@ -4,7 +4,9 @@ from treespec.drafters.base import (
     AbstractDrafter,
     AbstractDraftSession,
     DraftSetting,
+    Feedback,
     Frontier,
+    Successors,
 )
 from treespec.drafters.draft_model import DraftModel
 from treespec.drafters.prompt_lookup import PromptLookup
@@ -14,6 +16,8 @@ __all__ = [
     "AbstractDrafter",
     "DraftModel",
     "DraftSetting",
+    "Feedback",
     "Frontier",
     "PromptLookup",
+    "Successors",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -26,7 +27,7 @@ class DraftSetting:
         device: Where the target's trees live.
         eos_ids: Tokens that end a text. What is drafted after one is never committed,
             so a drafter that has its tokens on the host saves itself the work.
-        num_slots: Slots of the target's pool, enough for all requests at once.
+        num_slots: Slots that the texts and the candidates of all requests fill at once.
     """
 
     vocab_size: int
@@ -42,14 +43,48 @@ class Frontier:
     Attributes:
         request: Key of the request.
         tree: Its tree so far.
-        nodes: Ids of the nodes, all at the same depth.  # [F]
-        depth: Their depth; 0 for the root.
+        nodes: Ids of the nodes; none was in a frontier of this tree before.  # [F]
+        depth: Number of expansions so far: no node is deeper, and 0 means the root.
     """
 
     request: int
     tree: TokenTree
     nodes: Tensor
     depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Successors:
+    """The target's likeliest next tokens at the nodes that were verified.
+
+    Attributes:
+        after: The nodes' own tokens, the root's first.  # [N]
+        tokens: What follows them, best first.  # [N, K]
+        logprobs: Log-probabilities, without temperature.  # [N, K]
+    """
+
+    after: Tensor
+    tokens: Tensor
+    logprobs: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What a step did to one request.
+
+    Attributes:
+        node_ids: Accepted nodes from depth 1 downwards, as the tree was grown.
+        tokens: All committed tokens; the first ones are those of the nodes.
+        hidden: The target's hidden states of the root and the accepted nodes, if the
+            drafter wants some.  # [1 + A, L, H]
+        successors: What the target says at every verified node, if the drafter wants
+            it.
+    """
+
+    node_ids: tuple[int, ...]
+    tokens: tuple[int, ...]
+    hidden: Tensor | None = None
+    successors: Successors | None = None
 
 
 class AbstractDraftSession(ABC):
@@ -67,7 +102,7 @@ class AbstractDraftSession(ABC):
         Args:
             request: Its key.
             prompt: Its token ids.
-            num_slots: Slots that the target reserved for it.
+            num_slots: Slots that its text and the candidates of one step can fill.
         """
 
     @abstractmethod
@@ -75,22 +110,8 @@ class AbstractDraftSession(ABC):
         """Return candidates for the children of every frontier node."""
 
     @abstractmethod
-    def commit(
-        self,
-        request: int,
-        node_ids: Sequence[int],
-        tokens: Sequence[int],
-        hidden: Tensor | None,
-    ) -> None:
-        """Take note of what a step committed.
-
-        Args:
-            request: Key of the request.
-            node_ids: Accepted nodes from depth 1 downwards.
-            tokens: All committed tokens; the first ones are those of the nodes.
-            hidden: The target's hidden states of the root and the accepted nodes, if
-                the drafter asked for some.  # [1 + A, L, H]
-        """
+    def commit(self, request: int, feedback: Feedback) -> None:
+        """Take note of what a step committed."""
 
     @abstractmethod
     def release(self, request: int) -> None:
@@ -100,7 +121,7 @@ class AbstractDraftSession(ABC):
 class AbstractDrafter(ABC):
     """A source of candidate tokens.
 
-    A final class states the two facts below as plain class attributes.
+    A final class states its facts as plain class attributes or as fields.
     """
 
     @property
@@ -112,6 +133,17 @@ class AbstractDrafter(ABC):
     @abstractmethod
     def hidden_layers(self) -> tuple[int, ...]:
         """Layers of the target whose outputs it wants; usually none."""
+
+    num_successors: ClassVar[int] = 0
+    """How many of the target's likeliest tokens it wants after every verified node."""
+
+    def cold(self) -> AbstractDrafter:
+        """Return the same drafter without what it remembers of earlier requests.
+
+        Most remember nothing. What one does remember lies in an object that its user
+        made and handed to it.
+        """
+        return self
 
     @abstractmethod
     def start(self, setting: DraftSetting) -> AbstractDraftSession:

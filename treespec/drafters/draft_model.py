@@ -14,6 +14,7 @@ from treespec.drafters.base import (
     AbstractDrafter,
     AbstractDraftSession,
     DraftSetting,
+    Feedback,
     Frontier,
 )
 from treespec.errors import TreespecError
@@ -71,8 +72,9 @@ class DraftModelSession(AbstractDraftSession):
     def expand(self, frontiers: Sequence[Frontier]) -> list[AbstractDraft]:
         """Return the draft model's law at every frontier node, after one forward.
 
-        A request whose next position is beyond the draft model's context gets no
-        candidates.
+        The parent of every node must be the root, or have been asked about before, or
+        stand earlier in the same frontier. A request whose next position is beyond the
+        draft model's context gets no candidates.
         """
         readable = [f for f in frontiers if self._fits(f)]
         feeds = []
@@ -86,21 +88,19 @@ class DraftModelSession(AbstractDraftSession):
             )
         outputs = self.session.run(feeds) if feeds else []
         drafts: dict[int, AbstractDraft] = {
-            frontier.request: DenseDraft(self._aligned(output.logits))
+            # A root that nobody asked about was pending, and comes first.
+            frontier.request: DenseDraft(
+                self._aligned(output.logits[-frontier.nodes.shape[0] :])
+            )
             for frontier, output in zip(readable, outputs, strict=True)
         }
         return [drafts.get(f.request, self._nothing(f)) for f in frontiers]
 
-    def commit(
-        self,
-        request: int,
-        node_ids: Sequence[int],
-        tokens: Sequence[int],
-        hidden: Tensor | None,
-    ) -> None:
+    def commit(self, request: int, feedback: Feedback) -> None:
         """Keep the slots of accepted nodes; what was not fed becomes pending."""
         sequence = self.sequences[request]
-        self.session.commit(sequence, node_ids, self._readable(tokens))
+        tokens = self._readable(feedback.tokens)
+        self.session.commit(sequence, feedback.node_ids, tokens)
 
     def release(self, request: int) -> None:
         """Give the request's slots back."""

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from treespec.draft import AbstractDraft, Children, SparseDraft
 from treespec.drafters.base import (
     AbstractDrafter,
     AbstractDraftSession,
     DraftSetting,
+    Feedback,
     Frontier,
 )
 from treespec.errors import TreespecError, require_integer
@@ -133,15 +133,9 @@ class PromptLookupSession(AbstractDraftSession):
         """Return what followed each node's n-gram; nothing follows end of sequence."""
         return [self._expand(frontier) for frontier in frontiers]
 
-    def commit(
-        self,
-        request: int,
-        node_ids: Sequence[int],
-        tokens: Sequence[int],
-        hidden: Tensor | None,
-    ) -> None:
+    def commit(self, request: int, feedback: Feedback) -> None:
         """Index the committed tokens."""
-        self._indices[request].append(tokens)
+        self._indices[request].append(feedback.tokens)
 
     def release(self, request: int) -> None:
         """Forget the request."""

@@ -193,7 +193,7 @@ class ModelSession:
         fed = feed.nodes if fed is None else torch.cat((fed, feed.nodes))
         sequence.fed_nodes = fed
         sequence.fed_slots.extend(node_slots)
-        depths = node_depths(reach)
+        depths = node_depths(feed.tree.parents)
         root = len(sequence.tokens) - 1
         positions = torch.cat((positions, root + depths[feed.nodes]))
         family = _Family(

@@ -6,6 +6,7 @@ from treespec.policies.base import (
     as_layer,
     drawn_children,
     drawn_layer,
+    layer_limit,
 )
 from treespec.policies.chain import Chain, SampledChain
 from treespec.policies.ready_trees import (
@@ -36,5 +37,6 @@ __all__ = [
     "drawn_layer",
     "geometric_tree",
     "given_tree",
+    "layer_limit",
     "optimal_tree",
 ]

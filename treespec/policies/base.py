@@ -32,7 +32,8 @@ class Growth:
         frontier: Ids of the nodes that the drafter was asked about.  # [F]
         draft: What it said about them, row by row.
         budget: What the whole tree may cost.
-        depth: Depth that new nodes will have.
+        depth: How many expansions there were, this one included: new nodes are as deep
+            as that, or less if the frontier held nodes of several depths.
         committed: The committed text; its last token is the root.
         sampling: How the request samples.
         vocab_size: Size of the target's vocabulary.
@@ -51,7 +52,7 @@ class Growth:
 
     @property
     def room(self) -> int:
-        """Most nodes that the next layer may have."""
+        """Most nodes that the next layer may have, unless the policy prunes."""
         left = self.budget.max_nodes - self.tree.num_drafted
         return min(left, self.budget.max_width)
 
@@ -82,9 +83,34 @@ class AbstractDraftPolicy(ABC):
     most do not, and some rules need to know the number beforehand.
     """
 
+    prunes: ClassVar[bool] = False
+    """Whether it drafts more than it has verified, and chooses at the end.
+
+    Then a layer may have ``budget.max_width`` nodes, however many there are already.
+    For deterministic proposals only.
+    """
+
     @abstractmethod
     def grow(self, growth: Growth) -> Layer | None:
         """Return the next layer, at most ``growth.room`` nodes; ``None`` to stop."""
+
+    def prune(self, tree: TokenTree, budget: Budget) -> Tensor:  # [K]
+        """Return the nodes to verify, if it prunes; all of them, if it does not.
+
+        Args:
+            tree: The tree that was grown.
+            budget: What its verification may cost.
+
+        Returns:
+            Ids in ascending order: the root, at most ``budget.max_nodes`` others, and
+            with every node its parent.
+        """
+        return torch.arange(tree.size, device=tree.tokens.device)
+
+
+def layer_limit(policy: AbstractDraftPolicy, growth: Growth) -> int:
+    """Return the most nodes that a policy may add now."""
+    return growth.budget.max_width if policy.prunes else growth.room
 
 
 def as_layer(growth: Growth, children: Children) -> Layer | None:
@@ -144,6 +170,7 @@ def drawn_children(
     drawn = drawn.masked_fill(ranks >= num_children[:, None], NO_TOKEN)
     places = (drawn != NO_TOKEN).nonzero(as_tuple=True)
     parent_rows, tokens = rows[places[0]], drawn[places]
+    first_draws = (~_is_repeated(drawn)[places]).nonzero().flatten()
     return Layer(
         parents=growth.frontier[parent_rows],
         tokens=tokens,
@@ -151,7 +178,7 @@ def drawn_children(
         sources=growth.draft.row_sources()[parent_rows],
         draft_probs=laws,
         # A token that is drawn again shares the subtree of its first draw.
-        expand=(~_is_repeated(drawn)[places]).nonzero().flatten(),
+        expand=growth.tree.size + first_draws,
     )
 
 

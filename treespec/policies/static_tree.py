@@ -154,11 +154,12 @@ def _expanding(layer: Layer, growth: Growth, nodes: Tensor, plan: _Plan) -> Laye
     first_child = _column(plan.first_child, growth)[nodes]
     new = first_child[rows] + sibling_ranks(layer.parents)
     goes_on = _column(plan.num_children, growth)[new] > 0
+    first = growth.tree.size
     if layer.expand is not None:
-        return replace(layer, expand=layer.expand[goes_on[layer.expand]])
+        return replace(layer, expand=layer.expand[goes_on[layer.expand - first]])
     full = layer.size == plan.sizes[growth.depth - 1]
     count = len(plan.inner[growth.depth]) if full else None
-    return replace(layer, expand=_true_places(goes_on, count))
+    return replace(layer, expand=first + _true_places(goes_on, count))
 
 
 def _true_places(mask: Tensor, count: int | None) -> Tensor:  # [M] bool -> [count]

@@ -29,6 +29,7 @@ STEP_SCHEMA = pa.schema(
     [
         *_OWNER,
         ("step", pa.int32()),
+        ("num_candidates", pa.int32()),
         ("num_nodes", pa.int32()),
         ("depth", pa.int32()),
         ("width", pa.int32()),
@@ -68,6 +69,7 @@ NODE_SCHEMA = pa.schema(
     ]
 )
 _SUMMED = (
+    "num_candidates",
     "num_nodes",
     "num_accepted",
     "num_committed",

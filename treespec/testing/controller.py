@@ -47,6 +47,7 @@ class Event:
         whole = self.accepts or not layers
         return StepRecord(
             step=step,
+            num_candidates=sum(layers),
             num_nodes=sum(layers),
             depth=len(layers),
             width=max(layers, default=0),

@@ -19,7 +19,9 @@ from treespec.drafters import (
     AbstractDrafter,
     AbstractDraftSession,
     DraftSetting,
+    Feedback,
     Frontier,
+    Successors,
 )
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.session import ModelSession
@@ -62,20 +64,11 @@ class Expansion:
 
 
 @dataclass(frozen=True, slots=True)
-class Commitment:
-    """The drafter is told what a step committed; fields as in ``commit``."""
-
-    node_ids: tuple[int, ...]
-    tokens: tuple[int, ...]
-    hidden: Tensor | None
-
-
-@dataclass(frozen=True, slots=True)
 class Episode:
     """A whole request."""
 
     prompt: tuple[int, ...]
-    events: tuple[Expansion | Commitment, ...]
+    events: tuple[Expansion | Feedback, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +147,7 @@ def rehearse(stage: Stage, prompt: Sequence[int], rounds: Sequence[Round]) -> Ep
     assert sequence is not None
     with reported(stage.drafter, "admit"):
         session.admit(0, tuple(prompt), NUM_SLOTS)
-    events: list[Expansion | Commitment] = []
+    events: list[Expansion | Feedback] = []
     for step in (Round((), 0.0), *rounds):
         text = tuple(sequence.tokens)
         expansions, tree = _grow(stage, session, text, step.widths)
@@ -166,12 +159,16 @@ def rehearse(stage: Stage, prompt: Sequence[int], rounds: Sequence[Round]) -> Ep
         (output,) = TreeAttention().verify(
             target, [Candidate(sequence, tree)], stage.drafter.hidden_layers
         )
-        hidden = None if output.hidden is None else output.hidden[[0, *node_ids]]
-        commitment = Commitment(node_ids, tokens, hidden)
+        feedback = Feedback(
+            node_ids,
+            tokens,
+            None if output.hidden is None else output.hidden[[0, *node_ids]],
+            _successors(stage.drafter, tree, output.logits),
+        )
         target.commit(sequence, node_ids, tokens)
         with reported(stage.drafter, "commit"):
-            session.commit(0, node_ids, tokens, hidden)
-        events += [*expansions, commitment]
+            session.commit(0, feedback)
+        events += [*expansions, feedback]
     with reported(stage.drafter, "release"):
         session.release(0)
     return Episode(tuple(prompt), tuple(events))
@@ -205,6 +202,17 @@ def _grow(
     return expansions, tree
 
 
+def _successors(
+    drafter: AbstractDrafter, tree: TokenTree, logits: Tensor
+) -> Successors | None:
+    """Return what the target says at every node, if the drafter wants it."""
+    if not drafter.num_successors:
+        return None
+    k = min(drafter.num_successors, logits.shape[-1])
+    best = logits.log_softmax(dim=-1).topk(k, dim=-1)
+    return Successors(tree.tokens, best.indices, best.values)
+
+
 def _next_token(text: Sequence[int], vocab_size: int) -> int:
     """Return a token that depends on the text and leaves some repetition in it."""
     return (3 * text[-1] + len(text) // 4 + 1) % vocab_size
@@ -224,7 +232,7 @@ class Role:
     session: AbstractDraftSession
     key: int
     episode: Episode
-    waiting: deque[Expansion | Commitment] = field(init=False)
+    waiting: deque[Expansion | Feedback] = field(init=False)
 
     def __post_init__(self) -> None:
         """Begin at the beginning."""
@@ -244,18 +252,16 @@ def replay(stage: Stage, roles: Sequence[Role]) -> Iterator[tuple[Expansion, Ans
         events = [(role, role.waiting.popleft()) for role in active]
         yield from _expand(stage, events)
         for role, event in events:
-            if isinstance(event, Commitment):
+            if isinstance(event, Feedback):
                 with reported(stage.drafter, "commit"):
-                    role.session.commit(
-                        role.key, event.node_ids, event.tokens, event.hidden
-                    )
+                    role.session.commit(role.key, event)
             if not role.waiting:
                 with reported(stage.drafter, "release"):
                     role.session.release(role.key)
 
 
 def _expand(
-    stage: Stage, events: Sequence[tuple[Role, Expansion | Commitment]]
+    stage: Stage, events: Sequence[tuple[Role, Expansion | Feedback]]
 ) -> Iterator[tuple[Expansion, Answer]]:
     """Ask about the expansions among the events, in one call per session."""
     for session in {id(role.session): role.session for role, _ in events}.values():

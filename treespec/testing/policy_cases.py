@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from treespec.chance import AbstractChance
 from treespec.draft import AbstractDraft, Children, DenseDraft, SparseDraft
@@ -72,7 +73,8 @@ class PolicyCase:
         tree = root_tree(TEXT[-1], policy.proposal, CPU)
         frontier = torch.tensor([ROOT])
         for depth in range(1, self.budget.max_depth + 1):
-            if not frontier.numel() or tree.num_drafted >= self.budget.max_nodes:
+            is_full = tree.num_drafted >= self.budget.max_nodes and not policy.prunes
+            if not frontier.numel() or is_full:
                 return
             growth = Growth(
                 tree=tree,
@@ -89,9 +91,9 @@ class PolicyCase:
             if layer is None:
                 return
             yield growth, layer
-            nodes = torch.arange(tree.size, tree.size + layer.size)
-            tree = tree.extend(layer, frontier)
-            frontier = nodes if layer.expand is None else nodes[layer.expand]
+            first, tree = tree.size, tree.extend(layer, frontier)
+            new = torch.arange(first, tree.size)
+            frontier = new if layer.expand is None else layer.expand
 
     def _next_layer(self, policy: AbstractDraftPolicy, growth: Growth) -> Layer | None:
         before, name = snapshot(growth.tree), type(policy).__name__
@@ -111,11 +113,41 @@ class PolicyCase:
         return layer
 
     def tree(self, policy: AbstractDraftPolicy, chance: AbstractChance) -> TokenTree:
-        """Return a grown tree."""
+        """Return a grown tree, as it would be verified."""
         tree = root_tree(TEXT[-1], policy.proposal, CPU)
         for growth, layer in self.grow(policy, chance):
             tree = growth.tree.extend(layer, growth.frontier)
-        return tree
+        return self.pruned(policy, tree)
+
+    def pruned(self, policy: AbstractDraftPolicy, tree: TokenTree) -> TokenTree:
+        """Return what the policy leaves of a tree.
+
+        Raises:
+            ConformanceError: It leaves what is not a tree, or too much.
+        """
+        if not policy.prunes:
+            return tree
+        kept = policy.prune(tree, self.budget)
+        if fault := self._fault_of(kept, tree):
+            raise ConformanceError(
+                f"{type(policy).__name__}.prune {fault}, got {kept}\n{self}\n"
+                f"{draw_tree(tree)}"
+            )
+        return tree.select(kept)
+
+    def _fault_of(self, kept: object, tree: TokenTree) -> str | None:
+        """Return what is wrong with the nodes that a policy keeps, or ``None``."""
+        if not isinstance(kept, Tensor) or kept.dtype != torch.int64 or kept.dim() != 1:
+            return "must return the ids of the nodes to verify, int64"
+        ids = kept.tolist()
+        if ids != sorted(set(ids)) or not set(ids) <= set(range(tree.size)):
+            return "must return ids of the tree, ascending, none of them twice"
+        parents = tree.parents.tolist()
+        if ROOT not in ids or any(parents[i] not in ids for i in ids if i != ROOT):
+            return "must keep the root, and with every node its parent"
+        if len(ids) - 1 > self.budget.max_nodes:
+            return f"must keep at most {self.budget.max_nodes} nodes besides the root"
+        return None
 
 
 def _sparse(

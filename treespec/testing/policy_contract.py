@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from treespec.chance import GeneratorChance
-from treespec.policies import AbstractDraftPolicy, Growth
+from treespec.policies import AbstractDraftPolicy, Growth, layer_limit
 from treespec.testing.drawing import draw_tree
 from treespec.testing.failure import ConformanceError
 from treespec.testing.laws import CPU
@@ -38,10 +38,15 @@ def check_facts(policy: AbstractDraftPolicy) -> None:
         raise ConformanceError(
             f"{name}.proposal must be a ProposalKind, got {policy.proposal!r}"
         )
-    if type(policy.ends_siblings_early) is not bool:
+    for fact in ("ends_siblings_early", "prunes"):
+        if type(getattr(policy, fact)) is not bool:
+            raise ConformanceError(
+                f"{name}.{fact} must be True or False, got {getattr(policy, fact)!r}"
+            )
+    if policy.prunes and policy.proposal is not ProposalKind.DETERMINISTIC:
         raise ConformanceError(
-            f"{name}.ends_siblings_early must be True or False, got "
-            f"{policy.ends_siblings_early!r}"
+            f"{name} prunes {policy.proposal} children: dropping what was drawn biases "
+            "the output; say prunes = False, or declare it deterministic"
         )
     most: object = policy.max_children
     if most is not None and (type(most) is not int or most < 1):
@@ -59,6 +64,7 @@ def check_layers(policy: AbstractDraftPolicy, case: PolicyCase, seed: int) -> No
     """
     name = type(policy).__name__
     chance = GeneratorChance(torch.Generator().manual_seed(seed))
+    tree = None
     for growth, layer in case.grow(policy, chance):
         fault = find_fault(policy, growth, layer)
         if fault:
@@ -67,6 +73,9 @@ def check_layers(policy: AbstractDraftPolicy, case: PolicyCase, seed: int) -> No
                 f"the tree before: {draw_tree(growth.tree)}\n"
                 f"frontier {growth.frontier.tolist()}, room {growth.room}\n{layer}"
             )
+        tree = growth.tree.extend(layer, growth.frontier)
+    if tree is not None:
+        case.pruned(policy, tree)
 
 
 def find_fault(
@@ -85,8 +94,9 @@ def _sizes(policy: AbstractDraftPolicy, growth: Growth, layer: Layer) -> str | N
         return "parents, tokens, draft_logprobs and sources must have one entry a node"
     if any(column.dtype != torch.int64 for column in columns[:3]):
         return "parents, tokens and sources must be int64"
-    if layer.size > growth.room:
-        return f"it has {layer.size} nodes, but growth.room is {growth.room}"
+    if layer.size > layer_limit(policy, growth):
+        word = "budget.max_width" if policy.prunes else "growth.room"
+        return f"it has {layer.size} nodes, but {word} is {layer_limit(policy, growth)}"
     return None
 
 
@@ -98,11 +108,21 @@ def _places(policy: AbstractDraftPolicy, growth: Growth, layer: Layer) -> str | 
     if set(layer.sources.tolist()) - {SOURCE}:
         return f"sources must be those of the draft, here {SOURCE}"
     if layer.expand is not None:
-        places = layer.expand.tolist()
-        if len(set(places)) < len(places):
-            return "expand must not name a position twice"
-        if not set(places) <= set(range(layer.size)):
-            return f"expand must hold positions in the layer, in [0, {layer.size})"
+        return _expansion(growth, layer, layer.expand.tolist())
+    return None
+
+
+def _expansion(growth: Growth, layer: Layer, nodes: list[int]) -> str | None:
+    """Return what is wrong with the nodes that are to be expanded next, or ``None``."""
+    size = growth.tree.size + layer.size
+    if len(set(nodes)) < len(nodes):
+        return "expand must not name a node twice"
+    if not set(nodes) <= set(range(1, size)):
+        return f"expand must hold ids of nodes in the grown tree, in [1, {size})"
+    if again := sorted(set(nodes) & set(growth.frontier.tolist())):
+        return f"expand names nodes that have been expanded: {again}"
+    if len(nodes) > growth.budget.max_width:
+        return f"expand must name at most budget.max_width={growth.budget.max_width}"
     return None
 
 
