@@ -535,7 +535,7 @@ def test_help_says_how_to_choose_parts(command, capfd):
     assert left.value.code == 0
     shown = capfd.readouterr().out
     assert "treespec policy=chain" in shown
-    assert "chain, custom, sampled_chain, sampled_tree, top_k_tree" in shown
+    assert "chain, comb_tree, custom, geometric_tree, optimal_tree" in shown
 
 
 def test_the_wheel_lists_every_package():

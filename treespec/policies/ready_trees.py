@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from treespec.calibration import Calibration
-from treespec.errors import TreespecError
+from treespec.errors import TreespecError, require_integer
 from treespec.policies.optimal_shape import optimal_shape, planned_shape
 from treespec.policies.shape import (
     comb_shape,
@@ -80,6 +80,7 @@ def geometric_tree(
     for name, value in (("first", first), ("ratio", ratio)):
         if not isinstance(value, int | float) or not 0 < value < 1:
             raise TreespecError(f"policy.{name} must be in (0, 1), got {value!r}")
+    require_integer("policy.max_children", max_children, 1)
     if first > 1 - ratio:
         raise TreespecError(
             f"policy.first must be at most 1 - policy.ratio = {1 - ratio:g}, so that "
