@@ -194,7 +194,7 @@ def test_a_prompt_draws_from_its_own_seed_whatever_its_neighbours(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("policy=foo", "unknown policy=foo. Available: chain, custom"),
+        ("policy=foo", "unknown policy=foo. Available: calibrated_tree, chain"),
         ("experiment=foo", "unknown experiment=foo. Available: article_gamma"),
         ("policy.topk=3", "unknown key policy.topk. Did you mean policy.top_k?"),
         ("+policy.topk=3", "unknown key 'policy.topk'. Did you mean 'policy.top_k'?"),
