@@ -9,7 +9,12 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from tests.oracles import adapted, reference
+from tests.oracles import (
+    adapted,
+    assert_cache_is_fresh,
+    greedy_oracle,
+    reference,
+)
 from tests.scripts import (
     Ask,
     ScriptedDrafter,
@@ -44,8 +49,8 @@ from treespec.policies import (
     as_layer,
 )
 from treespec.sampling import Sampling
-from treespec.tree import Layer
-from treespec.types import NodeTrace, ProposalKind
+from treespec.tree import Layer, TokenTree, ancestor_mask
+from treespec.types import Budget, NodeTrace, ProposalKind
 from treespec.verifiers import AbstractVerifier, Sequential, TreeAttention
 
 VOCAB_SIZE = 13
@@ -229,6 +234,64 @@ def test_a_policy_says_which_nodes_are_asked_further() -> None:
     assert result.steps[0].nodes_by_depth == (2, 2, 2)
     assert {node.parent for node in result.traces} == {0, 2, 4}
     assert all(record.num_accepted == 1 for record in result.steps[:-2])
+
+
+@dataclass(frozen=True, slots=True)
+class SecondThoughts(AbstractDraftPolicy):
+    """Drafts two children per node, and drops the root's first one at the end."""
+
+    proposal = ProposalKind.DETERMINISTIC
+    max_children = 2
+    prunes = True
+
+    def grow(self, growth: Growth) -> Layer | None:
+        return as_layer(growth, growth.draft.top(2))
+
+    def prune(self, tree: TokenTree, budget: Budget) -> torch.Tensor:
+        dropped = ancestor_mask(tree.parents)[:, 1]
+        return (~dropped).nonzero().flatten()[: 1 + budget.max_nodes]
+
+
+def test_what_a_policy_prunes_is_not_verified_and_the_draft_keeps_the_right_slots():
+    """Ids change when a tree is pruned; the drafter is told those that it knows."""
+    similar, same = (perturbed(reference("llama", 1), 0.2, seed=3) for _ in range(2))
+    speculative = decoder(
+        target=adapted("llama", seed=1),
+        drafter=DraftModel(HuggingFaceModel(similar)),
+        policy=SecondThoughts(),
+        controller=Constant(max_depth=3, max_width=8, max_nodes=5),
+    )
+    run = Run(speculative, [[5, 6, 7]], GREEDY_SAMPLING, 40, 0, ())
+    draft = run.draft.sequences
+    for _ in run.steps():
+        if draft:
+            assert_cache_is_fresh(run.draft.session, draft[0], same)
+    result = run.requests[0].result()
+    assert list(result.tokens) == greedy_oracle(reference("llama", 1), [5, 6, 7], 40)
+    # A layer may have 8 nodes, though only 5 are verified.
+    assert {step.num_candidates for step in result.steps[:-3]} == {14}
+    assert {step.num_nodes for step in result.steps[:-3]} == {5}
+    assert sum(step.num_accepted for step in result.steps) > 3
+
+
+@dataclass(frozen=True, slots=True)
+class KeepsAll(AbstractDraftPolicy):
+    """Says that it prunes, and does not."""
+
+    proposal = ProposalKind.DETERMINISTIC
+    max_children = None
+    prunes = True
+
+    def grow(self, growth: Growth) -> Layer | None:
+        return as_layer(growth, growth.draft.top(3))
+
+
+def test_a_policy_that_prunes_too_little_is_told_so():
+    with pytest.raises(TreespecError, match="kept 12 nodes where the budget allows 5"):
+        decoder(
+            policy=KeepsAll(),
+            controller=Constant(max_depth=2, max_width=9, max_nodes=5),
+        ).generate([[1, 2]])
 
 
 # Numbers that are none: public case 17

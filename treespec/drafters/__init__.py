@@ -9,6 +9,7 @@ from treespec.drafters.base import (
     Successors,
 )
 from treespec.drafters.draft_model import DraftModel
+from treespec.drafters.early_exit import EarlyExit
 from treespec.drafters.prompt_lookup import PromptLookup
 from treespec.drafters.suffix_memory import SuffixMemory
 
@@ -17,6 +18,7 @@ __all__ = [
     "AbstractDrafter",
     "DraftModel",
     "DraftSetting",
+    "EarlyExit",
     "Feedback",
     "Frontier",
     "PromptLookup",
