@@ -159,6 +159,20 @@ def test_the_law_of_a_text_is_the_targets(parts: Parts, sampling: Sampling) -> N
     assert distance(law, expected) < EXACT
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.4, 3.0])
+@pytest.mark.parametrize("sampling", [PLAIN, PROCESSED], ids=["plain", "processed"])
+def test_a_draft_with_a_temperature_of_its_own_leaves_the_law_alone(
+    temperature: float, sampling: Sampling
+) -> None:
+    """Whatever children are drawn at, they are scored by what they were drawn from."""
+    parts = Parts(SampledChain(), ChainSpeculative())
+    tempered = decoder(parts, TARGET, DRAFT)
+    tempered = replace(tempered, drafter=DraftModel(table(DRAFT), temperature))
+    law = text_law(tempered, [0, 2, 1], 4, sampling)
+    expected = target_text_law(TARGET, (0, 2, 1), 4, sampling)
+    assert distance(law, expected) < EXACT
+
+
 class RawBonus(AbstractAcceptanceRule):
     """A wrong twin: the row at the end of a path that was kept whole is not processed.
 

@@ -66,6 +66,7 @@ _SCALARS = (
     "force",
 )
 _KEYS = (*_GROUPS, *_SCALARS, "wandb")
+_OPTIONAL = {"path", "hub_id", "wheel", "wheel_sha256", "revision", "quantization"}
 _HYDRA = tuple(int(part) for part in version("hydra-core").split(".")[:2])
 _PLUGINS = "TREESPEC_PLUGINS"
 
@@ -374,7 +375,7 @@ def _sources(pair: Any) -> tuple[ModelSource, ModelSource | None]:
 def _source(config: Config, key: str) -> ModelSource:
     _check_keys(config, [field.name for field in fields(ModelSource)], f"{key}.")
     for name, value in config.items():
-        optional = name in {"path", "hub_id", "wheel", "wheel_sha256", "revision"}
+        optional = name in _OPTIONAL
         if name == "trust_remote_code":
             if not isinstance(value, bool):
                 raise TreespecError(f"{key}.{name} must be true or false, got {value}")

@@ -9,6 +9,7 @@ from treespec.drafters.base import (
     Successors,
 )
 from treespec.drafters.draft_model import DraftModel
+from treespec.drafters.early_exit import EarlyExit
 from treespec.drafters.prompt_lookup import PromptLookup
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "AbstractDrafter",
     "DraftModel",
     "DraftSetting",
+    "EarlyExit",
     "Feedback",
     "Frontier",
     "PromptLookup",
