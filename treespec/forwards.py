@@ -57,8 +57,8 @@ class TargetForwards:
 def measure_costs(decoder: SpeculativeDecoder, text: Sequence[int]) -> Costs:
     """Return what forwards of a decoder's target and drafter take.
 
-    Medians of ``NUM_REPEATS``, after one that does not count. Sizes grow until one is
-    ``TOO_SLOW``.
+    Medians of ``NUM_REPEATS``, so that a slow first one does not show. Sizes grow until
+    one is ``TOO_SLOW``.
 
     Args:
         decoder: The decoder.
@@ -129,7 +129,6 @@ def _medians(
     """Return the median seconds of each size, up to the first that is too slow."""
     found: dict[int, float] = {}
     for size in sizes:
-        time(size)
         found[size] = median(time(size) for _ in range(NUM_REPEATS))
         if found[size] > (limit_s or TOO_SLOW * found[sizes[0]]):
             break

@@ -267,6 +267,8 @@ def test_what_is_cut_off_is_the_least_valuable() -> None:
     assert cut(shape, Budget(9, 9, 3)) == ((0,), (0, 0), (1,))
     assert cut(shape, Budget(2, 9, 9)) == ((0,), (0, 0), (1,), (1, 0))
     assert cut(shape, Budget(9, 1, 9)) == ((0,), (0, 0), (0, 0, 0))
+    orphan = paths_shape([[0], [1], [1, 0]])
+    assert cut(orphan, Budget(9, 1, 9)) == ((0,),)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,17 @@
 """A fixed shape, filled with whatever the draft says."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.policies.test_policies import TWO
+from tests.policies.test_policies import growth as any_growth
 from treespec.chance import GeneratorChance
+from treespec.draft import Children, SparseDraft
 from treespec.errors import TreespecError
 from treespec.policies import StaticTree, given_tree
 from treespec.policies.shape import TreeShape, comb_shape, cut, widths_shape
@@ -20,7 +24,10 @@ from treespec.types import Budget, ProposalKind
 VOCAB_SIZE = 6
 WIDE = Budget(9, 99, 99)
 UNEVEN = TreeShape(((0,), (1,), (0, 0), (1, 0), (2,), (0, 1), (0, 0, 0), (1, 1)))
-SHAPES = (UNEVEN, widths_shape([2, 1, 2]), comb_shape(3, 3))
+SECOND_GOES_ON = TreeShape(
+    ((0,), (1,), (0, 0), (1, 0), (0, 0, 0), (1, 0, 0), (1, 0, 1), (1, 0, 0, 0))
+)
+SHAPES = (UNEVEN, SECOND_GOES_ON, widths_shape([2, 1, 2]), comb_shape(3, 3))
 DRAWN = (ProposalKind.WITH_REPLACEMENT, ProposalKind.WITHOUT_REPLACEMENT)
 KINDS = (ProposalKind.DETERMINISTIC, *DRAWN)
 repeatable = settings(derandomize=True, deadline=None, max_examples=40)
@@ -112,6 +119,19 @@ def model_knows(tree: TokenTree, shape: TreeShape) -> set[tuple[int, ...]]:
     }
 
 
+def test_candidates_may_come_in_any_order_of_their_nodes() -> None:
+    """Only within a node they must be the best first."""
+    rows, tokens = torch.tensor([1, 0, 1, 0]), torch.tensor([5, 1, 2, 3])
+    logprobs = torch.tensor([-0.1, -0.2, -2.0, -1.0])
+    draft = SparseDraft(Children(rows, tokens, logprobs, rows * 0), 2)
+    layer = given_tree([2, 2]).grow(
+        replace(any_growth(TWO, [1, 2], draft, WIDE), depth=2)
+    )
+    assert layer is not None
+    assert layer.parents.tolist() == [1, 1, 2, 2]
+    assert layer.tokens.tolist() == [1, 3, 5, 2]
+
+
 def test_only_nodes_that_the_shape_goes_on_from_are_expanded() -> None:
     """A draft forward reads no leaf."""
     chance = GeneratorChance(torch.Generator().manual_seed(0))
@@ -146,8 +166,7 @@ def test_a_smaller_number_of_siblings_does_not_change_the_first_ones() -> None:
     assert counts[0] / 300 == pytest.approx(0.5, abs=0.09)
 
 
-def test_growing_a_large_tree_takes_little_time() -> None:
-    """A shape of 256 nodes is planned once and cut once per budget."""
+def test_a_large_shape_is_filled_up_to_the_budget() -> None:
     shape = widths_shape([4, 4, 4, 2, 1])
     draft = constant_model(*[1 / VOCAB_SIZE] * VOCAB_SIZE)
     tree = grown(StaticTree(shape), case(Budget(5, 99, 256), draft=draft))

@@ -132,7 +132,6 @@ def _shape_nodes(growth: Growth, plan: _Plan) -> Tensor:  # [F]
     nodes = torch.zeros_like(parents)
     for _ in range(growth.depth - 1):  # one more depth is right after each
         nodes = first_child[nodes[parents]] + ranks
-        nodes = nodes.clamp(max=first_child.shape[0] - 1)
         nodes[ROOT] = 0
     return nodes[growth.frontier]
 
