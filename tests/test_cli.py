@@ -195,7 +195,7 @@ def test_a_prompt_draws_from_its_own_seed_whatever_its_neighbours(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("policy=foo", "unknown policy=foo. Available: chain, custom"),
+        ("policy=foo", "unknown policy=foo. Available: calibrated_tree, chain"),
         ("experiment=foo", "unknown experiment=foo. Available: article_gamma"),
         ("policy.topk=3", "unknown key policy.topk. Did you mean policy.top_k?"),
         ("+policy.topk=3", "unknown key 'policy.topk'. Did you mean 'policy.top_k'?"),
@@ -560,7 +560,7 @@ def test_help_says_how_to_choose_parts(command, capfd):
     assert left.value.code == 0
     shown = capfd.readouterr().out
     assert "treespec policy=chain" in shown
-    assert "chain, custom, sampled_chain, sampled_tree, top_k_tree" in shown
+    assert "chain, comb_tree, custom, geometric_tree, optimal_tree" in shown
 
 
 def test_the_wheel_lists_every_package():

@@ -38,7 +38,9 @@ from treespec.policies import (
     Chain,
     SampledChain,
     SampledTree,
+    StaticTree,
     TopKTree,
+    TreeShape,
 )
 from treespec.sampling import Sampling
 from treespec.testing import check_decoder
@@ -61,6 +63,10 @@ ROUNDED = 1e-7
 """Retrieved candidates have float32 laws, so their outcomes' weights are rounded."""
 
 
+UNEVEN = TreeShape(((0,), (1,), (0, 0)))
+"""Two children, of which one goes on."""
+
+
 @dataclass(frozen=True)
 class Parts:
     """A policy and a rule that go together."""
@@ -73,6 +79,14 @@ PAIRS = [
     pytest.param(Parts(SampledChain(), ChainSpeculative()), id="speculative-chain"),
     pytest.param(Parts(TopKTree(2), SampleAndMatch()), id="matched-tree"),
     pytest.param(Parts(Chain(), SampleAndMatch()), id="matched-chain"),
+    pytest.param(Parts(StaticTree(UNEVEN), SampleAndMatch()), id="matched-shape"),
+    pytest.param(
+        Parts(
+            StaticTree(UNEVEN, ProposalKind.WITHOUT_REPLACEMENT),
+            RejectionWithoutReplacement(),
+        ),
+        id="rejected-shape",
+    ),
 ]
 
 
@@ -451,6 +465,8 @@ def plain_texts(sampling: Sampling) -> list[tuple[int, ...]]:
         SampledChain(),
         SampledTree(2),
         SampledTree(3, ProposalKind.WITH_REPLACEMENT),
+        StaticTree(UNEVEN),
+        StaticTree(UNEVEN, ProposalKind.WITHOUT_REPLACEMENT),
     ],
     ids=repr,
 )

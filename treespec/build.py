@@ -26,7 +26,15 @@ from treespec.controllers import AbstractController
 from treespec.datasets.base import AbstractDataset
 from treespec.drafters import AbstractDrafter
 from treespec.errors import TreespecError, unknown_name
-from treespec.job import DRAFT, TARGET, Job, Models, Settings, Strategies
+from treespec.job import (
+    CALIBRATION_KEY,
+    DRAFT,
+    TARGET,
+    Job,
+    Models,
+    Settings,
+    Strategies,
+)
 from treespec.models.source import ModelSource
 from treespec.policies import AbstractDraftPolicy
 from treespec.sampling import Sampling
@@ -153,10 +161,11 @@ def to_plain(config: DictConfig) -> Config:
         raise TreespecError(f"{key} is missing: give {key}=VALUE")
     assert isinstance(plain, dict)
     owners = [plain.get("dataset"), *_mapping(plain.get("pair")).values()]
-    for owner in owners:
-        path = _mapping(owner).get("path")
+    files = [(owner, "path") for owner in owners]
+    for owner, name in (*files, (plain.get("policy"), CALIBRATION_KEY)):
+        path = _mapping(owner).get(name)
         if isinstance(path, str):
-            owner["path"] = str(Path(path).expanduser().absolute())
+            owner[name] = str(Path(path).expanduser().absolute())
     return {str(key): value for key, value in plain.items()}
 
 
