@@ -26,6 +26,8 @@ from treespec.policies import (
     SampledChain,
     SampledTree,
     TopKTree,
+    comb_tree,
+    given_tree,
 )
 from treespec.sampling import Sampling
 from treespec.verifiers import AbstractVerifier, Sequential, TreeAttention
@@ -39,6 +41,8 @@ POLICIES: tuple[AbstractDraftPolicy, ...] = (
     TopKTree(1),
     TopKTree(2),
     TopKTree(3),
+    given_tree([2, 1, 2]),
+    comb_tree(2, 3, "without_replacement"),
 )
 DRAFTERS = ("prompt_lookup", "other_model", "same_model")
 
