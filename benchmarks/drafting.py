@@ -43,6 +43,7 @@ from treespec.drafters import (
     PromptLookup,
     TokenRecycling,
 )
+from treespec.models.huggingface import HuggingFaceModel
 from treespec.models.loading import LoadedModel, load
 from treespec.models.source import ModelSource
 from treespec.policies import AbstractDraftPolicy, BestFirst, Chain, TopKTree
@@ -91,21 +92,22 @@ def methods(
     chain, best_first = Chain(), BestFirst(max_children=3, beam=3)
     tree = Budget(max_depth=8, max_width=9, max_nodes=nodes)
     for kind, loaded in drafts.items():
-        model = DraftModel(loaded.model)
+        # A draft need not repeat its bits.
+        model = DraftModel(HuggingFaceModel(loaded.model.module, exact=False))
         for depth in (3, 5, 8):
             budget = Budget(depth, 1, depth)
             found[f"{kind} chain {depth}"] = Method(model, chain, budget)
         layers = Budget(max_depth=4, max_width=3, max_nodes=nodes)
         found[f"{kind} top-k tree"] = Method(model, TopKTree(3), layers)
         found[f"{kind} best-first"] = Method(model, best_first, tree)
-        mixture = Cascade((LOOKUP, model), min_confidence=0.5)
+        mixture = Cascade((LOOKUP, model), min_confidence=(0.5,))
         found[f"{kind} lookup, then model"] = Method(mixture, best_first, tree)
     early = EarlyExit(target.model, exit_layer=3)
     found["early exit at 3 layers"] = Method(early, chain, Budget(3, 1, 3))
     found["lookup"] = Method(LOOKUP, best_first, tree)
     recycling = TokenRecycling()
     found["recycling"] = Method(recycling, best_first, tree)
-    both = Cascade((LOOKUP, recycling), min_confidence=0.5)
+    both = Cascade((LOOKUP, recycling), min_confidence=(0.5,))
     found["lookup, then recycling"] = Method(both, best_first, tree)
     return found
 
