@@ -14,6 +14,11 @@ from torch import Tensor
 
 from treespec.sampling import Sampling
 
+CHUNK = 128
+"""Tokens of the vocabulary whose maximum is taken at once."""
+ROWS_AT_ONCE = 8
+"""Rows of logits that are exponentiated at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class Children:
@@ -94,12 +99,12 @@ class DenseDraft(AbstractDraft):
         num_rows, vocab_size = self.logits.shape
         k = min(k, vocab_size)
         logits = self.logits.float()
-        best = logits.topk(k, dim=-1)
-        logprobs = best.values - logits.logsumexp(dim=-1, keepdim=True)
+        tokens = likeliest(logits, k)
+        logprobs = logits.gather(-1, tokens) - _log_masses(logits)
         rows = torch.arange(num_rows, device=logits.device).repeat_interleave(k)
         return Children(
             rows=rows,
-            tokens=best.indices.flatten(),
+            tokens=tokens.flatten(),
             logprobs=logprobs.flatten(),
             sources=torch.full_like(rows, self.source),
         )
@@ -115,6 +120,34 @@ class DenseDraft(AbstractDraft):
     def row_sources(self) -> Tensor:  # [F]
         """Return the one source for every row."""
         return torch.full_like(self.known_rows(), self.source)
+
+
+def likeliest(logits: Tensor, k: int) -> Tensor:  # [F, V] -> [F, K]
+    """Return the ``k`` best tokens of every row, best first.
+
+    The best K are in the K chunks that have the best maxima: finding those is one fast
+    pass, and what is left to sort is small.
+    """
+    num_chunks = logits.shape[-1] // CHUNK
+    if num_chunks <= k:
+        return logits.topk(k, dim=-1).indices
+    whole, rest = logits.split((num_chunks * CHUNK, logits.shape[-1] % CHUNK), dim=-1)
+    chunks = whole.unflatten(-1, (num_chunks, CHUNK)).amax(dim=-1).topk(k).indices
+    places = torch.arange(CHUNK, device=logits.device)
+    tokens = (chunks[..., None] * CHUNK + places).flatten(-2)  # [F, K * CHUNK]
+    behind = torch.arange(whole.shape[-1], logits.shape[-1], device=logits.device)
+    tokens = torch.cat((tokens, behind.expand(*rest.shape)), dim=-1)
+    return tokens.gather(-1, logits.gather(-1, tokens).topk(k, dim=-1).indices)
+
+
+def _log_masses(logits: Tensor) -> Tensor:  # [F, V] -> [F, 1]
+    """Return the logarithm of every row's mass, a few rows at a time.
+
+    What is exponentiated should stay in a CPU's cache.
+    """
+    return torch.cat(
+        [rows.logsumexp(dim=-1, keepdim=True) for rows in logits.split(ROWS_AT_ONCE)]
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,8 +62,8 @@ class TokenTree:
         sources: Index of the drafter's source that proposed the node.  # [N]
         proposal: How children were drawn.
         draft_probs: Laws of expanded nodes, if the proposal was sampled.  # [E, V]
-        draft_rows: Row of ``draft_probs`` that a node's children were drawn from, or
-            -1.  # [N]
+        draft_rows: Which expansion the node's was: the row of ``draft_probs`` that its
+            children were drawn from; -1 if the drafter was not asked about it.  # [N]
     """
 
     tokens: Tensor
@@ -84,6 +84,11 @@ class TokenTree:
         """Number of nodes, root excluded."""
         return self.size - 1
 
+    @property
+    def is_expanded(self) -> Tensor:  # [N] bool
+        """Whether the drafter was asked about a node, whatever it answered."""
+        return self.draft_rows != NOT_EXPANDED
+
     def extend(self, layer: Layer, frontier: Tensor) -> TokenTree:
         """Return a new tree with ``layer`` appended.
 
@@ -94,13 +99,13 @@ class TokenTree:
         """
         device = self.tokens.device
         fresh = torch.full((layer.size,), NOT_EXPANDED, device=device)
-        draft_probs, draft_rows = self.draft_probs, self.draft_rows
-        if layer.draft_probs is not None:
-            first = 0 if draft_probs is None else draft_probs.shape[0]
-            rows = torch.arange(first, first + frontier.shape[0], device=device)
-            draft_rows = draft_rows.index_copy(0, frontier, rows)
-            earlier = () if draft_probs is None else (draft_probs,)
-            draft_probs = torch.cat((*earlier, layer.draft_probs))
+        rows = torch.arange(1, frontier.shape[0] + 1, device=device)
+        rows += self.draft_rows.amax()
+        draft_probs = layer.draft_probs
+        if draft_probs is not None and self.draft_probs is not None:
+            draft_probs = torch.cat((self.draft_probs, draft_probs))
+        elif draft_probs is not None:
+            draft_probs = draft_probs.clone()
         return replace(
             self,
             tokens=torch.cat((self.tokens, layer.tokens)),
@@ -108,7 +113,9 @@ class TokenTree:
             draft_logprobs=torch.cat((self.draft_logprobs, layer.draft_logprobs)),
             sources=torch.cat((self.sources, layer.sources)),
             draft_probs=draft_probs,
-            draft_rows=torch.cat((draft_rows, fresh)),
+            draft_rows=torch.cat(
+                (self.draft_rows.index_copy(0, frontier, rows), fresh)
+            ),
         )
 
     def select(self, keep: Tensor) -> TokenTree:
@@ -146,8 +153,8 @@ class HostTree:
         tokens: Token ids.  # [N]
         parents: Parent ids.  # [N]
         sources: Indices of the drafter's sources.  # [N]
-        draft_rows: Rows of ``draft_probs`` that the children were drawn from, or
-            -1.  # [N]
+        draft_rows: Rows of ``draft_probs`` that the children were drawn from; -1 if
+            the drafter was not asked.  # [N]
     """
 
     tokens: list[int]
@@ -220,18 +227,25 @@ def ancestor_mask(parents: Tensor) -> Tensor:
 
 def node_depths(parents: Tensor) -> Tensor:  # [N] -> [N]
     """Return each node's depth; the root has depth 0."""
-    return _path_sums((parents != NO_PARENT).long(), parents)
+    return path_sums((parents != NO_PARENT).long(), parents)
 
 
 def path_logprobs(tree: TokenTree) -> Tensor:  # [N]
     """Return the log-probability of each node's whole path from the root."""
-    return _path_sums(tree.draft_logprobs, tree.parents)
+    return path_sums(tree.draft_logprobs, tree.parents)
 
 
-def _path_sums(values: Tensor, parents: Tensor) -> Tensor:  # [N], [N] -> [N]
+def path_sums(values: Tensor, parents: Tensor) -> Tensor:  # [N], [N] -> [N]
     """Return the sum of the values along each node's path; the root's must be 0."""
     for jump in _jumps(parents):
         values = values + values[jump]
+    return values
+
+
+def path_minima(values: Tensor, parents: Tensor) -> Tensor:  # [N], [N] -> [N]
+    """Return the least of the values along each node's path, the root's included."""
+    for jump in _jumps(parents):
+        values = torch.minimum(values, values[jump])
     return values
 
 
