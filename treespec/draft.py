@@ -16,7 +16,7 @@ from treespec.sampling import Sampling
 
 CHUNK = 128
 """Tokens of the vocabulary whose maximum is taken at once."""
-ROWS_AT_ONCE = 8
+ROWS_AT_ONCE = 2
 """Rows of logits that are exponentiated at once."""
 
 
@@ -100,7 +100,7 @@ class DenseDraft(AbstractDraft):
         k = min(k, vocab_size)
         logits = self.logits.float()
         tokens = likeliest(logits, k)
-        logprobs = logits.gather(-1, tokens) - _log_masses(logits)
+        logprobs = logprobs_of(logits, tokens)
         rows = torch.arange(num_rows, device=logits.device).repeat_interleave(k)
         return Children(
             rows=rows,
@@ -131,23 +131,28 @@ def likeliest(logits: Tensor, k: int) -> Tensor:  # [F, V] -> [F, K]
     num_chunks = logits.shape[-1] // CHUNK
     if num_chunks <= k:
         return logits.topk(k, dim=-1).indices
-    whole, rest = logits.split((num_chunks * CHUNK, logits.shape[-1] % CHUNK), dim=-1)
-    chunks = whole.unflatten(-1, (num_chunks, CHUNK)).amax(dim=-1).topk(k).indices
-    places = torch.arange(CHUNK, device=logits.device)
-    tokens = (chunks[..., None] * CHUNK + places).flatten(-2)  # [F, K * CHUNK]
-    behind = torch.arange(whole.shape[-1], logits.shape[-1], device=logits.device)
-    tokens = torch.cat((tokens, behind.expand(*rest.shape)), dim=-1)
-    return tokens.gather(-1, logits.gather(-1, tokens).topk(k, dim=-1).indices)
+    num_whole = num_chunks * CHUNK
+    whole = logits[:, :num_whole].reshape(-1, num_chunks, CHUNK)
+    chunks = whole.amax(dim=-1).topk(k).indices  # [F, K]
+    within = torch.arange(CHUNK, device=logits.device)
+    tokens = (chunks[..., None] * CHUNK + within).flatten(-2)  # [F, K * CHUNK]
+    behind = torch.arange(num_whole, logits.shape[-1], device=logits.device)
+    tokens = torch.cat((tokens, behind.expand(logits.shape[0], -1)), dim=-1)
+    best = logits.gather(-1, tokens).topk(k, dim=-1).indices
+    return tokens.gather(-1, best)
 
 
-def _log_masses(logits: Tensor) -> Tensor:  # [F, V] -> [F, 1]
-    """Return the logarithm of every row's mass, a few rows at a time.
+def logprobs_of(logits: Tensor, tokens: Tensor) -> Tensor:  # [F, V], [F, K] -> [F, K]
+    """Return the log-probabilities of some tokens of every row, a few rows at a time.
 
     What is exponentiated should stay in a CPU's cache.
     """
-    return torch.cat(
-        [rows.logsumexp(dim=-1, keepdim=True) for rows in logits.split(ROWS_AT_ONCE)]
+    blocks = zip(
+        torch.split(logits, ROWS_AT_ONCE),
+        torch.split(tokens, ROWS_AT_ONCE),
+        strict=True,
     )
+    return torch.cat([rows.log_softmax(-1).gather(-1, some) for rows, some in blocks])
 
 
 @dataclass(frozen=True, slots=True)

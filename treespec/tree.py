@@ -221,40 +221,60 @@ def ancestor_mask(parents: Tensor) -> Tensor:
     """
     reach = torch.eye(parents.shape[0], dtype=torch.bool, device=parents.device)
     for jump in _jumps(parents):
-        reach = reach | reach[jump]
+        reach = reach | reach.index_select(0, jump)
     return reach
 
 
-def node_depths(parents: Tensor) -> Tensor:  # [N] -> [N]
-    """Return each node's depth; the root has depth 0."""
-    return path_sums((parents != NO_PARENT).long(), parents)
+def node_depths(parents: Tensor, max_depth: int | None = None) -> Tensor:  # [N] -> [N]
+    """Return each node's depth; the root has depth 0, and none is below max_depth."""
+    return path_sums((parents != NO_PARENT).long(), parents, max_depth)
 
 
-def path_logprobs(tree: TokenTree) -> Tensor:  # [N]
-    """Return the log-probability of each node's whole path from the root."""
-    return path_sums(tree.draft_logprobs, tree.parents)
+def path_logprobs(tree: TokenTree, max_depth: int | None = None) -> Tensor:  # [N]
+    """Return the log-probability of each node's path; none is below max_depth."""
+    return path_sums(tree.draft_logprobs, tree.parents, max_depth)
 
 
-def path_sums(values: Tensor, parents: Tensor) -> Tensor:  # [N], [N] -> [N]
-    """Return the sum of the values along each node's path; the root's must be 0."""
-    for jump in _jumps(parents):
-        values = values + values[jump]
+def path_sums(
+    values: Tensor, parents: Tensor, max_depth: int | None = None
+) -> Tensor:  # [N]
+    """Return the sum of the values along each node's path.
+
+    Args:
+        values: One per node, 0 for the root.  # [N]
+        parents: Parent ids, -1 for the root.  # [N]
+        max_depth: No node is deeper: knowing it saves steps.
+    """
+    for jump in _jumps(parents, max_depth):
+        values = values + values.index_select(0, jump)
     return values
 
 
-def path_minima(values: Tensor, parents: Tensor) -> Tensor:  # [N], [N] -> [N]
-    """Return the least of the values along each node's path, the root's included."""
-    for jump in _jumps(parents):
-        values = torch.minimum(values, values[jump])
+def path_minima(
+    values: Tensor, parents: Tensor, max_depth: int | None = None
+) -> Tensor:  # [N]
+    """Return the least value along each node's path, the root's included.
+
+    Args:
+        values: One per node.  # [N]
+        parents: Parent ids, -1 for the root.  # [N]
+        max_depth: No node is deeper: knowing it saves steps.
+    """
+    for jump in _jumps(parents, max_depth):
+        values = torch.minimum(values, values.index_select(0, jump))
     return values
 
 
-def _jumps(parents: Tensor) -> Iterator[Tensor]:
+def _jumps(parents: Tensor, max_depth: int | None = None) -> Iterator[Tensor]:
     """Yield every node's ancestor 1, 2, 4, ... above it; the root where there is none.
 
     So what runs along a path takes log2 N steps and no loop over nodes.
     """
+    longest = max(parents.shape[0] - 1, 0)
+    if max_depth is not None:
+        longest = min(longest, max_depth)
     jump = parents.clamp(min=ROOT)
-    for _ in range(max(parents.shape[0] - 1, 0).bit_length()):
+    for step in range(longest.bit_length()):
+        if step:
+            jump = jump.index_select(0, jump)
         yield jump
-        jump = jump[jump]

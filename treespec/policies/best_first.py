@@ -11,7 +11,14 @@ from torch import Tensor
 from treespec.draft import Children
 from treespec.errors import TreespecError, require_integer, unknown_name
 from treespec.policies.base import AbstractDraftPolicy, Growth
-from treespec.tree import ROOT, Layer, TokenTree, path_minima, path_sums
+from treespec.tree import (
+    ROOT,
+    Layer,
+    TokenTree,
+    node_depths,
+    path_logprobs,
+    path_minima,
+)
 from treespec.types import Budget, ProposalKind
 
 SCOPES = ("layer", "tree")
@@ -71,7 +78,7 @@ class BestFirst(AbstractDraftPolicy):
     def grow(self, growth: Growth) -> Layer | None:
         """Return the children that are among the best candidates so far."""
         tree, budget = growth.tree, growth.budget
-        old = self._values(tree)
+        old = self._values(tree, growth.depth)
         children, new = self._best_children(growth, old)
         values = torch.cat((old[1:], new))  # of all candidates  # [C]
         ranked, order = values.sort(descending=True, stable=True)
@@ -100,24 +107,29 @@ class BestFirst(AbstractDraftPolicy):
         )
 
     def prune(self, tree: TokenTree, budget: Budget) -> Tensor:
-        """Return the best nodes and the root: a tree, as no child beats its parent."""
-        order = self._values(tree)[1:].sort(descending=True, stable=True).indices
+        """Return the best nodes and the root: a tree, as no child beats its parent.
+
+        But for rounding: sums along two paths are rounded differently, and the
+        log-probability of a certain token may come out above 0. Hence the minima.
+        """
+        values = self._values(tree, budget.max_depth)
+        values = path_minima(values, tree.parents, budget.max_depth)[1:]
+        order = values.sort(descending=True, stable=True).indices
         keep = 1 + order[: budget.max_nodes].sort().values
         return torch.cat((torch.full_like(keep[:1], ROOT), keep))
 
-    def _values(self, tree: TokenTree) -> Tensor:  # [N]
-        """Return the log of every path's decayed probability; none beats its parent's.
-
-        Sums along two paths are rounded differently, hence the minimum.
-        """
-        steps = tree.draft_logprobs + math.log(self.decay)
-        steps = steps.index_fill(0, tree.parents.new_zeros(1), 0.0)  # the root's
-        return path_minima(path_sums(steps, tree.parents), tree.parents)
+    def _values(self, tree: TokenTree, max_depth: int) -> Tensor:  # [N]
+        """Return the logarithm of every path's decayed probability."""
+        values = path_logprobs(tree, max_depth)
+        if self.decay < 1:
+            depths = node_depths(tree.parents, max_depth)
+            values = values + math.log(self.decay) * depths
+        return values
 
     def _best_children(
         self, growth: Growth, values: Tensor
     ) -> tuple[Children, Tensor]:  # [N] -> [M]
-        """Return the frontier's best children that a layer has room for, with values."""
+        """Return the best children that a layer has room for, and their values."""
         children = growth.draft.top(self.max_children)
         above = values[growth.frontier[children.rows]]
         new = above + (children.logprobs + math.log(self.decay)).clamp(max=0.0)

@@ -11,45 +11,52 @@ from torch import Tensor
 
 from treespec.errors import TreespecError
 from treespec.policies.base import AbstractDraftPolicy, Growth
-from treespec.tree import NOT_EXPANDED, Layer, path_logprobs
+from treespec.tree import NOT_EXPANDED, Layer
 from treespec.types import ProposalKind
 
 
 @dataclass(frozen=True, slots=True)
 class SampledBestFirst(AbstractDraftPolicy):
-    """Draws the next token where most probability is left (DySpec, 2410.11744).
+    """Draws the next token where it is most likely to help (DySpec, 2410.11744).
 
-    Every node with a law has one open *slot*, its next child. The slot is worth the
-    node's path probability times the mass that was not drawn there yet. Tokens are
-    drawn one after the other, each in the best slot, without replacement. Which slot
-    comes next depends on what was drawn, but nothing drawn is ever dropped, so that
-    rules for children drawn without replacement stay lossless.
+    Every node with a law has one open *slot*, its next child. A slot's value is the
+    guessed probability that the text gets there: that the node is accepted and all its
+    children so far are not. Tokens are drawn one after the other, each in the best
+    slot, without replacement. Which slot comes next depends on what was drawn, but
+    nothing drawn is ever dropped, reordered or replaced, so that rules for children
+    drawn without replacement stay lossless.
 
-    The pure search asks the draft after every node. Here a draft forward waits for as
-    many nodes as are worth one: siblings are drawn, and nodes expanded, while that is
-    worth at least ``threshold`` shares of what is left to spend. The share grows as the
-    budget shrinks, so a sure draft spends it on depth and an unsure one on width, and
-    no forward is asked for what cannot be afforded. When no node is worth an expansion,
-    the rest is spent on siblings, best first.
+    DySpec's search asks the draft after every node. Here a draft forward waits for all
+    that is worth one: siblings are drawn and nodes expanded if their value is at least
+    ``threshold`` shares of the budget that is left. The share grows as the budget
+    shrinks, so a sure draft spends it on depth and an unsure one on width, and nothing
+    is expanded that could not have a child. When no node is worth an expansion, the
+    rest of the budget goes to siblings, best first.
 
     Attributes:
-        threshold: In units of 1 / (nodes left), > 0; more gives deeper, narrower trees.
+        power: A token that had probability q when it was drawn is guessed to be
+            accepted with probability q ** power. 1 is DySpec's guess, which is low: a
+            draft that is right about the law is accepted however flat that is.
+        threshold: In units of 1 / (nodes left), > 0; more makes trees smaller.
     """
 
     proposal = ProposalKind.WITHOUT_REPLACEMENT
     max_children = None
     ends_siblings_early = True
 
-    threshold: float = 1.0
+    power: float = 0.25
+    threshold: float = 0.25
 
     def __post_init__(self) -> None:
         """Check the bounds."""
-        if not 0 < self.threshold < math.inf:
-            raise TreespecError(f"policy.threshold must be > 0, got {self.threshold}")
+        for name in ("power", "threshold"):
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise TreespecError(f"policy.{name} must be > 0, got {value}")
 
     def grow(self, growth: Growth) -> Layer | None:
         """Return a child of every known node, and siblings where they are worth it."""
-        search = _Search(growth)
+        search = _Search(growth, self.power)
         search.draw_first_children()
         while search.has_room and search.best * search.num_left >= self.threshold:
             search.draw_next_sibling()
@@ -69,30 +76,30 @@ class _Search:
     Attributes:
         growth: The tree before.
         laws: The frontier's laws.  # [F, V]
-        paths: Path probability of every node; those drawn now come last.
+        values: Guessed probability that a node is reached and accepted, for every node;
+            those drawn now come last.
+        slots: The same for its next child's place.
+        left: Mass of the tokens that were not drawn below every node.
         drawn: Tokens below every node, in draw order.
-        left: Mass of the other tokens below every node.
         source_below: Source of the law of every node that has children.
         new: Parent, token and probability of every node drawn now.
         queue: Open slots, best first: negated value and node.
     """
 
-    def __init__(self, growth: Growth) -> None:
+    def __init__(self, growth: Growth, power: float) -> None:
         """Read the tree; waits for the device."""
-        self.growth, tree = growth, growth.tree
+        self.growth, self._power = growth, power
         self.laws = growth.draft.law(growth.sampling, growth.vocab_size)
-        self.paths: list[float] = path_logprobs(tree).double().exp().tolist()
-        self.drawn: list[list[int]] = [[] for _ in self.paths]
-        self.left = [1.0 for _ in self.paths]
+        self.values, self.slots, self.left = [1.0], [1.0], [1.0]
+        self.drawn: list[list[int]] = [[]]
         self.source_below: dict[int, int] = {}
         self.new: list[tuple[int, int, float]] = []
         self.queue: list[tuple[float, int]] = []
         self._rows = {node: row for row, node in enumerate(growth.frontier.tolist())}
-        self._host = host = tree.host()
-        probs = tree.draft_logprobs.double().exp().tolist()
+        self._host = host = growth.tree.host()
+        probs = growth.tree.draft_logprobs.double().exp().tolist()
         for node, parent in enumerate(host.parents[1:], start=1):
-            self.drawn[parent].append(host.tokens[node])
-            self.left[parent] -= probs[node]
+            self._hang(parent, host.tokens[node], probs[node])
             self.source_below[parent] = host.sources[node]
         for node in self.source_below:
             self._open_slot(node)
@@ -146,12 +153,12 @@ class _Search:
         rows = self._host.draft_rows + [NOT_EXPANDED] * len(self.new)
         worthy = [
             node
-            for node in range(1, len(self.paths))
+            for node, value in enumerate(self.values)
             if rows[node] == NOT_EXPANDED
             and node not in self._rows
-            and self.paths[node] * self.num_left >= threshold
+            and value * self.num_left >= threshold
         ]
-        worthy.sort(key=lambda node: -self.paths[node])
+        worthy.sort(key=lambda node: -self.values[node])
         return sorted(worthy[: min(self.num_left, self.growth.budget.max_width)])
 
     def layer(self, expand: list[int]) -> Layer | None:
@@ -170,16 +177,27 @@ class _Search:
         )
 
     def _add(self, parent: int, token: int, prob: float) -> None:
+        """Add a node that was drawn now."""
         self.new.append((parent, token, prob))
-        self.drawn[parent].append(token)
-        self.left[parent] -= prob
+        self._hang(parent, token, prob)
         self._open_slot(parent)
-        self.paths.append(self.paths[parent] * prob)
+
+    def _hang(self, parent: int, token: int, prob: float) -> None:
+        """Hang the next node below its parent, with its guessed acceptance."""
+        # Of the mass that was left; rounding may have left too little.
+        guess = (prob / max(self.left[parent], prob)) ** self._power
+        value = self.slots[parent] * guess
+        self.slots[parent] -= value
+        self.left[parent] -= prob
+        self.drawn[parent].append(token)
+        self.values.append(value)
+        self.slots.append(value)
+        self.left.append(1.0)
+        self.drawn.append([])
 
     def _open_slot(self, node: int) -> None:
-        value = self.paths[node] * self.left[node]
-        if value > 0:
-            heapq.heappush(self.queue, (-value, node))
+        if self.slots[node] > 0:
+            heapq.heappush(self.queue, (-self.slots[node], node))
 
     def _law(self, node: int) -> Tensor:  # [V]
         """Return the law of a node's children."""
