@@ -80,10 +80,7 @@ PAIRS = [
     pytest.param(Parts(Chain(), SampleAndMatch()), id="matched-chain"),
     pytest.param(Parts(BestFirst(2, beam=1), SampleAndMatch()), id="matched-search"),
     pytest.param(
-        Parts(SampledBestFirst(), RejectionWithoutReplacement()), id="rejection-search"
-    ),
-    pytest.param(
-        Parts(SampledBestFirst(threshold=1.0), TraversalVerification()),
+        Parts(SampledBestFirst(1.0, threshold=2.0), TraversalVerification()),
         id="traversal-search",
     ),
     pytest.param(
