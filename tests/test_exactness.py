@@ -29,6 +29,8 @@ from treespec.policies import (
     SampledChain,
     SampledTree,
     TopKTree,
+    comb_tree,
+    given_tree,
 )
 from treespec.sampling import Sampling
 from treespec.verifiers import AbstractVerifier, Sequential, TreeAttention
@@ -45,6 +47,8 @@ POLICIES: tuple[AbstractDraftPolicy, ...] = (
     BestFirst(3, beam=2),
     ConfidenceTree(3),
     SampledBestFirst(),
+    given_tree([2, 1, 2]),
+    comb_tree(2, 3, "without_replacement"),
 )
 DRAFTERS = ("prompt_lookup", "other_model", "same_model")
 

@@ -235,6 +235,16 @@ def path_logprobs(tree: TokenTree, max_depth: int | None = None) -> Tensor:  # [
     return path_sums(tree.draft_logprobs, tree.parents, max_depth)
 
 
+def sibling_ranks(parents: Tensor) -> Tensor:  # [N] -> [N]
+    """Return how many earlier entries have the same parent: draw-order ranks."""
+    order = parents.argsort(stable=True)
+    grouped = parents[order].contiguous()
+    places = torch.arange(parents.shape[0], device=parents.device)
+    ranks = torch.empty_like(places)
+    ranks[order] = places - torch.searchsorted(grouped, grouped)
+    return ranks
+
+
 def path_sums(
     values: Tensor, parents: Tensor, max_depth: int | None = None
 ) -> Tensor:  # [N]

@@ -1,5 +1,7 @@
 """A draft model reads a frontier of all requests in one forward of its own slots."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -15,7 +17,9 @@ from tests.tiny import FAMILIES, Family
 from treespec.draft import DenseDraft
 from treespec.drafters import DraftModel, DraftSetting, Feedback, Frontier
 from treespec.drafters.draft_model import DraftModelSession
+from treespec.errors import TreespecError
 from treespec.models.table import TableModel
+from treespec.sampling import Sampling
 from treespec.tree import NO_PARENT, TokenTree
 
 
@@ -155,6 +159,26 @@ def test_nodes_of_several_depths_are_answered_as_by_plain_forwards(
                 plain = plain_logits(reference(family, 2), texts[node])[-1]
                 torch.testing.assert_close(logits, plain, **CLOSE)
     assert session.num_forwards == len(plan)
+
+
+def test_its_own_temperature_is_what_its_children_are_drawn_at() -> None:
+    logits = torch.tensor([[0.0, 1.0, 3.0]], dtype=torch.float64)
+    model = TableModel(lambda text: logits[0].tolist(), 3)
+    root = make_tree([1], [NO_PARENT])
+    for temperature, expected in ((None, 0.5), (0.0, 0.0), (2.0, 2.0)):
+        setting = DraftSetting(3, torch.device("cpu"), frozenset(), 64)
+        session = DraftModel(model, temperature).start(setting)
+        session.admit(0, (1,), 32)
+        (draft,) = session.expand([frontier(0, root, 0)])
+        law = draft.law(Sampling(temperature=0.5), 3)
+        assert law.equal(Sampling(temperature=expected).probs(logits))
+
+
+@pytest.mark.parametrize("temperature", [-0.1, float("nan"), float("inf"), True, "1"])
+def test_a_temperature_that_is_none_is_refused(temperature: Any) -> None:
+    with pytest.raises(TreespecError, match=r"^drafter\.temperature must") as caught:
+        DraftModel(ramp(3), temperature)
+    assert f"got {temperature!r}" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["source_names", "hidden_layers"])

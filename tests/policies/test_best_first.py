@@ -51,7 +51,7 @@ def case(
 
 
 def grow(policy: BestFirst, on: PolicyCase) -> TokenTree:
-    return on.grown(policy, CHANCE).tree
+    return on.tree(policy, CHANCE)
 
 
 def frontiers(policy: BestFirst, on: Logged) -> list[list[Text]]:

@@ -19,7 +19,7 @@ def shape(probs: list[float], policy: ConfidenceTree, budget: Budget) -> list[in
     logits = torch.tensor(probs).log()
     case = PolicyCase(single(lambda text: logits), len(probs), budget)
     chance = GeneratorChance(torch.Generator())
-    depths = case.grown(policy, chance).tree.host().depths()
+    depths = case.tree(policy, chance).host().depths()
     return [depths.count(depth) for depth in range(1, max(depths) + 1)]
 
 

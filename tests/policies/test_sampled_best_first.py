@@ -120,11 +120,11 @@ def test_where_nothing_is_known_it_asks_what_else_there_is() -> None:
             random_model(4, 3), 4, budget, PLAIN, known=lambda text: text[-1] != 2
         )
         chance = GeneratorChance(torch.Generator().manual_seed(seed))
-        host = case.grown(policy, chance).tree.host()
+        host = case.tree(policy, chance).host()
         for node, children in enumerate(host.children()):
             assert not children or node == 0 or host.tokens[node] != 2
     nothing = replace(case, known=lambda text: False)
-    assert nothing.grown(policy, chance).tree.num_drafted == 0
+    assert nothing.tree(policy, chance).num_drafted == 0
 
 
 def test_a_higher_power_makes_wider_and_a_higher_threshold_smaller_trees() -> None:

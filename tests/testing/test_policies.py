@@ -29,11 +29,15 @@ from treespec.policies import (
     SampledBestFirst,
     SampledChain,
     SampledTree,
+    StaticTree,
     TopKTree,
+    TreeShape,
 )
 from treespec.testing import ConformanceError, check_draft_policy
 from treespec.tree import Layer
 from treespec.types import ProposalKind
+
+UNEVEN = TreeShape(((0,), (1,), (0, 0), (1, 0), (2,), (0, 1), (0, 0, 0), (1, 1)))
 
 
 @pytest.mark.parametrize(
@@ -57,6 +61,9 @@ from treespec.types import ProposalKind
         SampledBestFirst(),
         SampledBestFirst(power=1.0, threshold=1.0),
         SampledBestFirst(threshold=2.0),
+        StaticTree(UNEVEN),
+        StaticTree(UNEVEN, WITH),
+        StaticTree(UNEVEN, WITHOUT),
     ],
     ids=repr,
 )

@@ -125,8 +125,12 @@ class PolicyCase:
             )
         return layer
 
+    def tree(self, policy: AbstractDraftPolicy, chance: AbstractChance) -> TokenTree:
+        """Return a grown tree, as it would be verified."""
+        return self.grown(policy, chance).tree
+
     def grown(self, policy: AbstractDraftPolicy, chance: AbstractChance) -> GrownTree:
-        """Return a grown tree, pruned if the policy prunes."""
+        """Return a grown tree, as it would be verified, and when its nodes came."""
         tree, layers = root_tree(TEXT[-1], policy.proposal, CPU), [0]
         for growth, layer in self.grow(policy, chance):
             tree = growth.tree.extend(layer, growth.frontier)
