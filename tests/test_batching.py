@@ -26,7 +26,14 @@ from treespec.decoder import GREEDY_SAMPLING, Run, SpeculativeDecoder
 from treespec.drafters import DraftModel, PromptLookup
 from treespec.drafters.draft_model import DraftModelSession
 from treespec.models.huggingface import HuggingFaceModel
-from treespec.policies import Chain, SampledChain, TopKTree
+from treespec.policies import (
+    AbstractDraftPolicy,
+    BestFirst,
+    Chain,
+    SampledBestFirst,
+    SampledChain,
+    TopKTree,
+)
 from treespec.sampling import Sampling
 from treespec.verifiers import Sequential, TreeAttention
 
@@ -186,10 +193,12 @@ def check_both_caches(
         assert_cache_is_fresh(run.draft.session, told, draft)
 
 
-@pytest.mark.parametrize("policy", [Chain(), TopKTree(3)])
+@pytest.mark.parametrize(
+    "policy", [Chain(), TopKTree(3), BestFirst(3, beam=1), SampledBestFirst()]
+)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_after_every_step_both_caches_hold_the_committed_text(
-    family: Family, policy: Chain | TopKTree
+    family: Family, policy: AbstractDraftPolicy
 ) -> None:
     """Public case 06: rejected keys piled up, in some layers only.
 

@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -40,6 +41,26 @@ def test_a_dense_draft_ranks_every_row_by_likelihood() -> None:
 
 def test_a_dense_draft_gives_no_more_than_its_vocabulary() -> None:
     assert DenseDraft(LOGITS).top(9).tokens.tolist() == [1, 2, 0, 3, 0, 3, 2, 1]
+
+
+@pytest.mark.parametrize("vocab_size", [7, 128, 640, 1000, 5003])
+@pytest.mark.parametrize("k", [1, 3, 9])
+def test_the_best_of_a_large_vocabulary_are_found_in_chunks(
+    vocab_size: int, k: int
+) -> None:
+    """In the last tokens as well, behind the last whole chunk."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(5, vocab_size, generator=generator)
+    logits[1] = logits[1].sort().values  # the best are in one chunk, the last
+    logits[2, :-1] = -torch.inf
+    top = DenseDraft(logits).top(k)
+    wanted = logits.topk(min(k, vocab_size))
+    found = top.logprobs.view(5, -1)
+    of_wanted = wanted.values - logits.logsumexp(dim=-1, keepdim=True)
+    torch.testing.assert_close(found, of_wanted, atol=1e-5, rtol=0)
+    picked = logits.gather(-1, top.tokens.view(5, -1))
+    assert picked.equal(wanted.values)
+    assert all(len(set(row)) == len(row) for row in top.tokens.view(5, -1).tolist())
 
 
 def test_a_dense_draft_in_bfloat16_has_float32_logprobs() -> None:

@@ -22,7 +22,10 @@ from treespec.drafters import AbstractDrafter, DraftModel, PromptLookup
 from treespec.models.huggingface import HuggingFaceModel
 from treespec.policies import (
     AbstractDraftPolicy,
+    BestFirst,
     Chain,
+    ConfidenceTree,
+    SampledBestFirst,
     SampledChain,
     SampledTree,
     TopKTree,
@@ -41,6 +44,9 @@ POLICIES: tuple[AbstractDraftPolicy, ...] = (
     TopKTree(1),
     TopKTree(2),
     TopKTree(3),
+    BestFirst(3, beam=2),
+    ConfidenceTree(3),
+    SampledBestFirst(),
     given_tree([2, 1, 2]),
     comb_tree(2, 3, "without_replacement"),
 )
@@ -126,7 +132,9 @@ def test_autoregressive_decoding_equals_generate_over_many_steps(
         assert len(result.steps) == 39
 
 
-@pytest.mark.parametrize("policy", [Chain(), SampledChain(), TopKTree(1), TopKTree(2)])
+@pytest.mark.parametrize(
+    "policy", [Chain(), SampledChain(), TopKTree(1), TopKTree(2), SampledBestFirst()]
+)
 @pytest.mark.parametrize("verifier", [TreeAttention(), Sequential()])
 def test_a_draft_equal_to_the_target_is_accepted_whole(
     policy: AbstractDraftPolicy, verifier: AbstractVerifier
@@ -154,7 +162,7 @@ def test_a_draft_equal_to_the_target_is_accepted_whole(
 def test_a_repetition_penalty_on_a_tree_equals_generate() -> None:
     """Each node has a history of its own: the text and the path down to it."""
     family: Family = "llama"
-    for policy in (Chain(), TopKTree(3)):
+    for policy in (Chain(), TopKTree(3), BestFirst(3, beam=2)):
         speculative = decoder(
             family, drafter("same_model", family), policy, TreeAttention()
         )
@@ -169,7 +177,9 @@ def test_a_repetition_penalty_on_a_tree_equals_generate() -> None:
         assert any(record.num_accepted > 1 for r in results for record in r.steps)
 
 
-@pytest.mark.parametrize("policy", [Chain(), TopKTree(3), SampledTree(2)], ids=repr)
+@pytest.mark.parametrize(
+    "policy", [Chain(), TopKTree(3), SampledTree(2), BestFirst(3, beam=1)], ids=repr
+)
 def test_no_repeated_ngrams_on_a_tree_as_in_generate(
     policy: AbstractDraftPolicy,
 ) -> None:

@@ -19,12 +19,14 @@ from tests.oracles import adapted, reference
 from tests.tiny import perturbed
 from treespec.acceptance import (
     AbstractAcceptanceRule,
+    BlockVerification,
     ChainSpeculative,
     GreedyDraftTransport,
     RejectionWithoutReplacement,
     RejectionWithReplacement,
     SampleAndMatch,
     SpecHub,
+    TraversalVerification,
 )
 from treespec.acceptance.base import ANY_PROPOSAL
 from treespec.chance import AbstractChance
@@ -35,7 +37,10 @@ from treespec.models.huggingface import HuggingFaceModel
 from treespec.models.table import TableModel
 from treespec.policies import (
     AbstractDraftPolicy,
+    BestFirst,
     Chain,
+    ConfidenceTree,
+    SampledBestFirst,
     SampledChain,
     SampledTree,
     StaticTree,
@@ -79,6 +84,14 @@ PAIRS = [
     pytest.param(Parts(SampledChain(), ChainSpeculative()), id="speculative-chain"),
     pytest.param(Parts(TopKTree(2), SampleAndMatch()), id="matched-tree"),
     pytest.param(Parts(Chain(), SampleAndMatch()), id="matched-chain"),
+    pytest.param(Parts(BestFirst(2, beam=1), SampleAndMatch()), id="matched-search"),
+    pytest.param(
+        Parts(SampledBestFirst(1.0, threshold=2.0), TraversalVerification()),
+        id="traversal-search",
+    ),
+    pytest.param(
+        Parts(SampledChain(min_confidence=0.4), BlockVerification()), id="block-stopped"
+    ),
     pytest.param(Parts(StaticTree(UNEVEN), SampleAndMatch()), id="matched-shape"),
     pytest.param(
         Parts(
@@ -465,6 +478,9 @@ def plain_texts(sampling: Sampling) -> list[tuple[int, ...]]:
         SampledChain(),
         SampledTree(2),
         SampledTree(3, ProposalKind.WITH_REPLACEMENT),
+        BestFirst(3, beam=1),
+        ConfidenceTree(3),
+        SampledBestFirst(),
         StaticTree(UNEVEN),
         StaticTree(UNEVEN, ProposalKind.WITHOUT_REPLACEMENT),
     ],

@@ -23,7 +23,14 @@ from treespec.decoder import SpeculativeDecoder
 from treespec.drafters import DraftModel, PromptLookup
 from treespec.models import session as session_module
 from treespec.models.table import TableModel
-from treespec.policies import Chain, TopKTree
+from treespec.policies import (
+    AbstractDraftPolicy,
+    BestFirst,
+    Chain,
+    ConfidenceTree,
+    SampledBestFirst,
+    TopKTree,
+)
 from treespec.types import GenerationResult
 from treespec.verifiers import TreeAttention
 
@@ -99,14 +106,20 @@ def test_ids_0_and_2_are_tokens_like_any_other() -> None:
     assert len(say(script, DEPTH, eos_ids=()).tokens) == 16
 
 
+SEARCHES = [TopKTree(2), BestFirst(2, beam=1), ConfidenceTree(2), SampledBestFirst()]
+
+
+@pytest.mark.parametrize("policy", SEARCHES, ids=repr)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_texts_end_where_those_of_generate_end(family: Family) -> None:
+def test_texts_end_where_those_of_generate_end(
+    family: Family, policy: AbstractDraftPolicy
+) -> None:
     prompts = [[1, 5, 6], [9], [1, 20, 20, 4], [14, 30]]
     module, eos_ids = reference(family, 1), [6, 11, 17]
     decoder = SpeculativeDecoder(
         adapted(family, 1),
         DraftModel(adapted(family, 1)),
-        TopKTree(2),
+        policy,
         Greedy(),
         TreeAttention(),
         Constant(4, 2, 8),
@@ -126,13 +139,16 @@ def test_texts_end_where_those_of_generate_end(family: Family) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 2, DEPTH, DEPTH + 1, DEPTH + 2, 17])
 @pytest.mark.parametrize("source", ["same_model", "prompt_lookup"])
-def test_exactly_as_many_tokens_as_asked_for(count: int, source: str) -> None:
+@pytest.mark.parametrize("policy", SEARCHES, ids=repr)
+def test_exactly_as_many_tokens_as_asked_for(
+    count: int, source: str, policy: AbstractDraftPolicy
+) -> None:
     """Blocks overshot by up to their depth, and one token meant 0 / 0 drafts."""
     same = DraftModel(adapted("llama", 1))
     decoder = SpeculativeDecoder(
         adapted("llama", 1),
         same if source == "same_model" else PromptLookup(),
-        TopKTree(2),
+        policy,
         Greedy(),
         TreeAttention(),
         Constant(DEPTH, 2, 8),

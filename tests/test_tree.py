@@ -12,6 +12,8 @@ from treespec.tree import (
     ancestor_mask,
     node_depths,
     path_logprobs,
+    path_minima,
+    path_sums,
     root_tree,
 )
 from treespec.types import ProposalKind
@@ -75,6 +77,32 @@ def test_an_impossible_token_spoils_no_path_but_its_own() -> None:
     root = root_tree(0, ProposalKind.DETERMINISTIC, CPU)
     tree = root.extend(layer, frontier=torch.tensor([ROOT]))
     assert path_logprobs(tree).tolist() == [0.0, -1.0, -torch.inf]
+
+
+@repeatable
+@given(parent_lists())
+def test_least_and_sum_along_a_path_are_those_of_a_walk(parents: list[int]) -> None:
+    values = torch.tensor([0.0, *(float((7 * i) % 5 - 3) for i in parents[1:])])
+    walks = [walk_up(parents, node) for node in range(len(parents))]
+    deepest = max(len(walk) for walk in walks) - 1
+    for max_depth in (None, deepest, deepest + 3):
+        sums = path_sums(values, torch.tensor(parents), max_depth)
+        minima = path_minima(values, torch.tensor(parents), max_depth)
+        assert sums.tolist() == [float(values[walk].sum()) for walk in walks]
+        assert minima.tolist() == [float(values[walk].min()) for walk in walks]
+
+
+def test_a_tree_knows_who_was_asked_about_whatever_was_answered() -> None:
+    """Without a law as well: a node must not be expanded a second time."""
+    tree = root_tree(3, ProposalKind.DETERMINISTIC, CPU)
+    nothing = torch.zeros(0, dtype=torch.int64)
+    two = torch.tensor([0, 0])
+    tree = tree.extend(Layer(two, two, two.float(), two), torch.tensor([ROOT]))
+    assert tree.is_expanded.tolist() == [True, False, False]
+    empty = Layer(nothing, nothing, nothing.float(), nothing)
+    tree = tree.extend(empty, torch.tensor([2]))
+    assert tree.is_expanded.tolist() == [True, False, True]
+    assert tree.draft_rows.tolist() == [0, -1, 1]
 
 
 @repeatable

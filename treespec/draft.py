@@ -14,6 +14,11 @@ from torch import Tensor
 
 from treespec.sampling import Sampling
 
+CHUNK = 128
+"""Tokens of the vocabulary whose maximum is taken at once."""
+ROWS_AT_ONCE = 2
+"""Rows of logits that are exponentiated at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class Children:
@@ -97,12 +102,12 @@ class DenseDraft(AbstractDraft):
         num_rows, vocab_size = self.logits.shape
         k = min(k, vocab_size)
         logits = self.logits.float()
-        best = logits.topk(k, dim=-1)
-        logprobs = best.values - logits.logsumexp(dim=-1, keepdim=True)
+        tokens = likeliest(logits, k)
+        logprobs = logprobs_of(logits, tokens)
         rows = torch.arange(num_rows, device=logits.device).repeat_interleave(k)
         return Children(
             rows=rows,
-            tokens=best.indices.flatten(),
+            tokens=tokens.flatten(),
             logprobs=logprobs.flatten(),
             sources=torch.full_like(rows, self.source),
         )
@@ -120,6 +125,39 @@ class DenseDraft(AbstractDraft):
     def row_sources(self) -> Tensor:  # [F]
         """Return the one source for every row."""
         return torch.full_like(self.known_rows(), self.source)
+
+
+def likeliest(logits: Tensor, k: int) -> Tensor:  # [F, V] -> [F, K]
+    """Return the ``k`` best tokens of every row, best first.
+
+    The best K are in the K chunks that have the best maxima: finding those is one fast
+    pass, and what is left to sort is small.
+    """
+    num_chunks = logits.shape[-1] // CHUNK
+    if num_chunks <= k:
+        return logits.topk(k, dim=-1).indices
+    num_whole = num_chunks * CHUNK
+    whole = logits[:, :num_whole].reshape(-1, num_chunks, CHUNK)
+    chunks = whole.amax(dim=-1).topk(k).indices  # [F, K]
+    within = torch.arange(CHUNK, device=logits.device)
+    tokens = (chunks[..., None] * CHUNK + within).flatten(-2)  # [F, K * CHUNK]
+    behind = torch.arange(num_whole, logits.shape[-1], device=logits.device)
+    tokens = torch.cat((tokens, behind.expand(logits.shape[0], -1)), dim=-1)
+    best = logits.gather(-1, tokens).topk(k, dim=-1).indices
+    return tokens.gather(-1, best)
+
+
+def logprobs_of(logits: Tensor, tokens: Tensor) -> Tensor:  # [F, V], [F, K] -> [F, K]
+    """Return the log-probabilities of some tokens of every row, a few rows at a time.
+
+    What is exponentiated should stay in a CPU's cache.
+    """
+    blocks = zip(
+        torch.split(logits, ROWS_AT_ONCE),
+        torch.split(tokens, ROWS_AT_ONCE),
+        strict=True,
+    )
+    return torch.cat([rows.log_softmax(-1).gather(-1, some) for rows, some in blocks])
 
 
 @dataclass(frozen=True, slots=True)

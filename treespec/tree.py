@@ -62,8 +62,8 @@ class TokenTree:
         sources: Index of the drafter's source that proposed the node.  # [N]
         proposal: How children were drawn.
         draft_probs: Laws of expanded nodes, if the proposal was sampled.  # [E, V]
-        draft_rows: Row of ``draft_probs`` that a node's children were drawn from, or
-            -1.  # [N]
+        draft_rows: Which expansion the node's was: the row of ``draft_probs`` that its
+            children were drawn from; -1 if the drafter was not asked about it.  # [N]
     """
 
     tokens: Tensor
@@ -84,6 +84,11 @@ class TokenTree:
         """Number of nodes, root excluded."""
         return self.size - 1
 
+    @property
+    def is_expanded(self) -> Tensor:  # [N] bool
+        """Whether the drafter was asked about a node, whatever it answered."""
+        return self.draft_rows != NOT_EXPANDED
+
     def extend(self, layer: Layer, frontier: Tensor) -> TokenTree:
         """Return a new tree with ``layer`` appended.
 
@@ -94,13 +99,13 @@ class TokenTree:
         """
         device = self.tokens.device
         fresh = torch.full((layer.size,), NOT_EXPANDED, device=device)
-        draft_probs, draft_rows = self.draft_probs, self.draft_rows
-        if layer.draft_probs is not None:
-            first = 0 if draft_probs is None else draft_probs.shape[0]
-            rows = torch.arange(first, first + frontier.shape[0], device=device)
-            draft_rows = draft_rows.index_copy(0, frontier, rows)
-            earlier = () if draft_probs is None else (draft_probs,)
-            draft_probs = torch.cat((*earlier, layer.draft_probs))
+        rows = torch.arange(1, frontier.shape[0] + 1, device=device)
+        rows += self.draft_rows.amax()
+        draft_probs = layer.draft_probs
+        if draft_probs is not None and self.draft_probs is not None:
+            draft_probs = torch.cat((self.draft_probs, draft_probs))
+        elif draft_probs is not None:
+            draft_probs = draft_probs.clone()
         return replace(
             self,
             tokens=torch.cat((self.tokens, layer.tokens)),
@@ -108,7 +113,9 @@ class TokenTree:
             draft_logprobs=torch.cat((self.draft_logprobs, layer.draft_logprobs)),
             sources=torch.cat((self.sources, layer.sources)),
             draft_probs=draft_probs,
-            draft_rows=torch.cat((draft_rows, fresh)),
+            draft_rows=torch.cat(
+                (self.draft_rows.index_copy(0, frontier, rows), fresh)
+            ),
         )
 
     def select(self, keep: Tensor) -> TokenTree:
@@ -146,8 +153,8 @@ class HostTree:
         tokens: Token ids.  # [N]
         parents: Parent ids.  # [N]
         sources: Indices of the drafter's sources.  # [N]
-        draft_rows: Rows of ``draft_probs`` that the children were drawn from, or
-            -1.  # [N]
+        draft_rows: Rows of ``draft_probs`` that the children were drawn from; -1 if
+            the drafter was not asked.  # [N]
     """
 
     tokens: list[int]
@@ -214,18 +221,18 @@ def ancestor_mask(parents: Tensor) -> Tensor:
     """
     reach = torch.eye(parents.shape[0], dtype=torch.bool, device=parents.device)
     for jump in _jumps(parents):
-        reach = reach | reach[jump]
+        reach = reach | reach.index_select(0, jump)
     return reach
 
 
-def node_depths(parents: Tensor) -> Tensor:  # [N] -> [N]
-    """Return each node's depth; the root has depth 0."""
-    return _path_sums((parents != NO_PARENT).long(), parents)
+def node_depths(parents: Tensor, max_depth: int | None = None) -> Tensor:  # [N] -> [N]
+    """Return each node's depth; the root has depth 0, and none is below max_depth."""
+    return path_sums((parents != NO_PARENT).long(), parents, max_depth)
 
 
-def path_logprobs(tree: TokenTree) -> Tensor:  # [N]
-    """Return the log-probability of each node's whole path from the root."""
-    return _path_sums(tree.draft_logprobs, tree.parents)
+def path_logprobs(tree: TokenTree, max_depth: int | None = None) -> Tensor:  # [N]
+    """Return the log-probability of each node's path; none is below max_depth."""
+    return path_sums(tree.draft_logprobs, tree.parents, max_depth)
 
 
 def sibling_ranks(parents: Tensor) -> Tensor:  # [N] -> [N]
@@ -238,19 +245,46 @@ def sibling_ranks(parents: Tensor) -> Tensor:  # [N] -> [N]
     return ranks
 
 
-def _path_sums(values: Tensor, parents: Tensor) -> Tensor:  # [N], [N] -> [N]
-    """Return the sum of the values along each node's path; the root's must be 0."""
-    for jump in _jumps(parents):
-        values = values + values[jump]
+def path_sums(
+    values: Tensor, parents: Tensor, max_depth: int | None = None
+) -> Tensor:  # [N]
+    """Return the sum of the values along each node's path.
+
+    Args:
+        values: One per node, 0 for the root.  # [N]
+        parents: Parent ids, -1 for the root.  # [N]
+        max_depth: No node is deeper: knowing it saves steps.
+    """
+    for jump in _jumps(parents, max_depth):
+        values = values + values.index_select(0, jump)
     return values
 
 
-def _jumps(parents: Tensor) -> Iterator[Tensor]:
+def path_minima(
+    values: Tensor, parents: Tensor, max_depth: int | None = None
+) -> Tensor:  # [N]
+    """Return the least value along each node's path, the root's included.
+
+    Args:
+        values: One per node.  # [N]
+        parents: Parent ids, -1 for the root.  # [N]
+        max_depth: No node is deeper: knowing it saves steps.
+    """
+    for jump in _jumps(parents, max_depth):
+        values = torch.minimum(values, values.index_select(0, jump))
+    return values
+
+
+def _jumps(parents: Tensor, max_depth: int | None = None) -> Iterator[Tensor]:
     """Yield every node's ancestor 1, 2, 4, ... above it; the root where there is none.
 
     So what runs along a path takes log2 N steps and no loop over nodes.
     """
+    longest = max(parents.shape[0] - 1, 0)
+    if max_depth is not None:
+        longest = min(longest, max_depth)
     jump = parents.clamp(min=ROOT)
-    for _ in range(max(parents.shape[0] - 1, 0).bit_length()):
+    for step in range(longest.bit_length()):
+        if step:
+            jump = jump.index_select(0, jump)
         yield jump
-        jump = jump[jump]

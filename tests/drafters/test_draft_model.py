@@ -5,8 +5,16 @@ from typing import Any
 import pytest
 import torch
 
-from tests.oracles import assert_no_slot_leaks
-from tests.scripts import Text, greedy_table, make_tree, mixing
+from tests.oracles import (
+    CLOSE,
+    adapted,
+    assert_no_slot_leaks,
+    plain_logits,
+    reference,
+)
+from tests.scripts import Text, greedy_table, make_tree, mixing, node_texts
+from tests.tiny import FAMILIES, Family
+from treespec.draft import DenseDraft
 from treespec.drafters import DraftModel, DraftSetting, Feedback, Frontier
 from treespec.drafters.draft_model import DraftModelSession
 from treespec.errors import TreespecError
@@ -115,6 +123,42 @@ def test_a_request_beyond_the_context_gets_nothing_and_others_do() -> None:
     assert [draft.top(1).size for draft in at_root] == [1, 1]
     below = session.expand([frontier(key, trees[key], 1) for key in (0, 1)])
     assert [draft.top(1).size for draft in below] == [0, 1]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_nodes_of_several_depths_are_answered_as_by_plain_forwards(
+    family: Family,
+) -> None:
+    """A search comes back to a node that it passed over, two layers later."""
+    prompts = {0: (1, 5, 6, 7, 8, 9), 1: (3,)}
+    session = DraftModel(adapted(family, 2)).start(
+        DraftSetting(
+            adapted(family, 2).vocab_size, torch.device("cpu"), frozenset(), 64
+        )
+    )
+    for key, prompt in prompts.items():
+        session.admit(key, prompt, 32)
+    trees = {
+        key: make_tree([text[-1], 10, 11, 12, 13, 14], [NO_PARENT, 0, 0, 1, 3, 2])
+        for key, text in prompts.items()
+    }
+    plan = [{0: (0,), 1: (0,)}, {0: (1,), 1: (2,)}, {0: (3,), 1: (5, 1)}]
+    plan.append({0: (4, 2), 1: (3,)})  # depths 3 and 1; the parent of 3 was asked late
+    plan.append({0: (5,), 1: (4,)})
+    for depth, asked in enumerate(plan):
+        drafts = session.expand(
+            [
+                Frontier(key, trees[key], torch.tensor(nodes), depth)
+                for key, nodes in asked.items()
+            ]
+        )
+        for (key, nodes), draft in zip(asked.items(), drafts, strict=True):
+            texts = node_texts(trees[key], prompts[key])
+            assert isinstance(draft, DenseDraft)
+            for node, logits in zip(nodes, draft.logits, strict=True):
+                plain = plain_logits(reference(family, 2), texts[node])[-1]
+                torch.testing.assert_close(logits, plain, **CLOSE)
+    assert session.num_forwards == len(plan)
 
 
 def test_its_own_temperature_is_what_its_children_are_drawn_at() -> None:

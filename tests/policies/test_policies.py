@@ -9,14 +9,28 @@ from tests.scripts import make_tree
 from treespec.chance import GeneratorChance
 from treespec.draft import AbstractDraft, Children, DenseDraft, SparseDraft
 from treespec.errors import TreespecError
-from treespec.policies import AbstractDraftPolicy, Chain, Growth, SampledChain, TopKTree
+from treespec.policies import (
+    AbstractDraftPolicy,
+    Chain,
+    ConfidenceTree,
+    Growth,
+    SampledChain,
+    TopKTree,
+)
 from treespec.sampling import Sampling
 from treespec.testing.toys import random_model
 from treespec.tree import NO_PARENT, ROOT, TokenTree
 from treespec.types import Budget, ProposalKind
 
 VOCAB_SIZE = 5
-POLICIES = (Chain(), SampledChain(), TopKTree(1), TopKTree(2), TopKTree(4))
+POLICIES = (
+    Chain(),
+    SampledChain(),
+    TopKTree(1),
+    TopKTree(2),
+    TopKTree(4),
+    ConfidenceTree(),
+)
 repeatable = settings(derandomize=True, deadline=None, max_examples=60)
 
 
@@ -129,7 +143,7 @@ def test_no_layer_is_larger_than_the_room(
     policy: AbstractDraftPolicy, max_width: int, max_nodes: int, seed: int
 ) -> None:
     rows = [random_model(VOCAB_SIZE, seed)((row,)).float() for row in range(2)]
-    frontier = [1, 2] if isinstance(policy, TopKTree) else [2]
+    frontier = [2] if policy.max_children == 1 else [1, 2]
     draft = DenseDraft(torch.stack(rows[: len(frontier)]))
     state = growth(TWO, frontier, draft, Budget(4, max_width, max_nodes), seed)
     layer = policy.grow(state)
@@ -153,3 +167,28 @@ def test_without_candidates_a_tree_stops_growing(policy: AbstractDraftPolicy) ->
 def test_an_impossible_top_k_is_refused(top_k: int) -> None:
     with pytest.raises(TreespecError, match=r"policy\.top_k must be an integer >= 1"):
         TopKTree(top_k)
+
+
+@pytest.mark.parametrize("chain", [Chain, SampledChain])
+def test_a_chain_stops_behind_the_token_that_made_it_unlikely(
+    chain: type[Chain] | type[SampledChain],
+) -> None:
+    """The token is kept: to drop a drawn one for its own probability would bias."""
+    tree = make_tree([2, 0], [NO_PARENT, 0])  # a path of e^-1, about 0.368
+    certain = dense([0.0, 0.0, 1.0, 0.0, 0.0])
+    for min_confidence, goes_on in ((0.0, True), (0.3, True), (0.4, False)):
+        layer = chain(min_confidence).grow(growth(tree, [1], certain, Budget(4, 1, 9)))
+        assert layer is not None
+        assert layer.tokens.tolist() == [2]
+        new = tree.size
+        expand = [new] if layer.expand is None else layer.expand.tolist()
+        assert expand == ([new] if goes_on else [])
+
+
+@pytest.mark.parametrize("chain", [Chain, SampledChain])
+@pytest.mark.parametrize("min_confidence", [-0.1, 1.1, float("nan")])
+def test_an_impossible_confidence_is_refused(
+    chain: type[Chain] | type[SampledChain], min_confidence: float
+) -> None:
+    with pytest.raises(TreespecError, match=r"policy\.min_confidence must be in"):
+        chain(min_confidence)

@@ -5,11 +5,17 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from treespec.policies import AbstractDraftPolicy, Growth, TopKTree
+from treespec.policies import (
+    AbstractDraftPolicy,
+    BestFirst,
+    Growth,
+    SampledBestFirst,
+    TopKTree,
+)
 from treespec.policies.base import drawn_layer
 from treespec.sampling import Sampling
-from treespec.tree import Layer
-from treespec.types import ProposalKind
+from treespec.tree import Layer, TokenTree
+from treespec.types import Budget, ProposalKind
 
 WITH, WITHOUT = ProposalKind.WITH_REPLACEMENT, ProposalKind.WITHOUT_REPLACEMENT
 Fault = Callable[[Growth, Layer], Layer]
@@ -246,3 +252,108 @@ def unnormalised(growth: Growth, layer: Layer) -> Layer:
 
 def path_logprobs_instead(growth: Growth, layer: Layer) -> Layer:
     return replace(layer, draft_logprobs=layer.draft_logprobs - 1)
+
+
+def children_of_strangers(growth: Growth, layer: Layer) -> Layer:
+    """Give children to a node that the drafter was never asked about."""
+    if growth.depth == 1:
+        return replace(layer, expand=torch.tensor([1]))
+    return replace(layer, parents=layer.parents + 1)
+
+
+def expands_an_elder_again(growth: Growth, layer: Layer) -> Layer:
+    return replace(layer, expand=torch.tensor([growth.depth - 1 or 1]))
+
+
+@dataclass(frozen=True, slots=True)
+class FaultyBestFirst(AbstractDraftPolicy):
+    """A dynamic sampled tree whose layers a fault changes after they are drawn."""
+
+    fault: Fault = lambda growth, layer: layer
+
+    proposal = WITHOUT
+    max_children = None
+    ends_siblings_early = True
+
+    def grow(self, growth: Growth) -> Layer | None:
+        layer = SampledBestFirst(threshold=2.0).grow(growth)
+        return None if layer is None else self.fault(growth, layer)
+
+
+def drops_unlikely(growth: Growth, layer: Layer) -> Layer:
+    """Drop what is not worth a node, now that it is known."""
+    keep = (layer.draft_logprobs > -1.5).nonzero().flatten().tolist()
+    assert layer.expand is not None
+    places = {growth.tree.size + old: new for new, old in enumerate(keep)}
+    expand = [places[node] for node in layer.expand.tolist() if node in places]
+    return replace(
+        select(layer, keep), expand=growth.tree.size + torch.tensor(expand).long()
+    )
+
+
+def redraws(growth: Growth, layer: Layer) -> Layer:
+    """Give an unlikely token a second chance to be a likely one."""
+    return drawn_anew(growth, layer, layer.draft_logprobs < -1.5)
+
+
+def forgets_elders(growth: Growth, layer: Layer) -> Layer:
+    """Draw later siblings from the whole law, as if there were no earlier ones."""
+    return drawn_anew(growth, layer, ~torch.isin(layer.parents, growth.frontier))
+
+
+def drawn_anew(growth: Growth, layer: Layer, which: torch.Tensor) -> Layer:
+    tokens, logprobs = layer.tokens.clone(), layer.draft_logprobs.clone()
+    tree = growth.tree.extend(layer, growth.frontier)
+    assert tree.draft_probs is not None
+    for place in which.nonzero().flatten().tolist():
+        law = tree.draft_probs[tree.draft_rows[layer.parents[place]]]
+        tokens[place] = growth.chance.draw(law)
+        logprobs[place] = law[tokens[place]].log()
+    return replace(layer, tokens=tokens, draft_logprobs=logprobs)
+
+
+Keep = Callable[[torch.Tensor, TokenTree], torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class FaultyPruning(AbstractDraftPolicy):
+    """A search that leaves what a fault makes of the best nodes."""
+
+    fault: Keep
+
+    proposal = ProposalKind.DETERMINISTIC
+    max_children = 2
+    prunes = True
+
+    def grow(self, growth: Growth) -> Layer | None:
+        return BestFirst(2).grow(growth)
+
+    def prune(self, tree: TokenTree, budget: Budget) -> torch.Tensor:
+        return self.fault(BestFirst(2).prune(tree, budget), tree)
+
+
+def drops_a_parent(kept: torch.Tensor, tree: TokenTree) -> torch.Tensor:
+    parents = set(tree.parents[kept].tolist())
+    ids = kept.tolist()
+    dropped = next((node for node in ids if node and node in parents), None)
+    return torch.tensor([node for node in ids if node != dropped])
+
+
+def keeps_all(kept: torch.Tensor, tree: TokenTree) -> torch.Tensor:
+    return torch.arange(tree.size)
+
+
+def drops_the_root(kept: torch.Tensor, tree: TokenTree) -> torch.Tensor:
+    return kept[1:]
+
+
+def best_first_order(kept: torch.Tensor, tree: TokenTree) -> torch.Tensor:
+    return kept.flip(0)
+
+
+def keeps_a_mask(kept: torch.Tensor, tree: TokenTree) -> torch.Tensor:
+    return torch.ones(tree.size, dtype=torch.bool)
+
+
+class PrunesWhatItDrew(FaultyTree):
+    prunes = True

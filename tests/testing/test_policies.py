@@ -12,15 +12,21 @@ from tests.testing.faulty_policies import (
     WITHOUT,
     CountsOnSelf,
     Fault,
+    FaultyBestFirst,
+    FaultyPruning,
     FaultyTree,
+    PrunesWhatItDrew,
     TopKAsSampled,
     Wrapped,
 )
 from treespec.chance import NO_TOKEN
 from treespec.policies import (
     AbstractDraftPolicy,
+    BestFirst,
     Chain,
+    ConfidenceTree,
     Growth,
+    SampledBestFirst,
     SampledChain,
     SampledTree,
     StaticTree,
@@ -38,13 +44,23 @@ UNEVEN = TreeShape(((0,), (1,), (0, 0), (1, 0), (2,), (0, 1), (0, 0, 0), (1, 1))
     "policy",
     [
         Chain(),
+        Chain(min_confidence=0.4),
         SampledChain(),
+        SampledChain(min_confidence=0.4),
         TopKTree(2),
         TopKTree(4),
         SampledTree(3, WITH),
         SampledTree(3, WITHOUT),
         SampledTree(3, ProposalKind.GREEDY_PLUS_RANDOM),
         SampledTree(2, ProposalKind.ARGMAX_PAIR),
+        BestFirst(),
+        BestFirst(3, beam=1),
+        BestFirst(3, beam=2, scope="layer", decay=0.9, min_gain=0.1),
+        ConfidenceTree(),
+        ConfidenceTree(3, ratio=0.9),
+        SampledBestFirst(),
+        SampledBestFirst(power=1.0, threshold=1.0),
+        SampledBestFirst(threshold=2.0),
         StaticTree(UNEVEN),
         StaticTree(UNEVEN, WITH),
         StaticTree(UNEVEN, WITHOUT),
@@ -134,6 +150,31 @@ def test_a_tree_that_is_not_as_it_was_drawn_is_caught(
     assert f"{kind} children, in draw order:" in message
 
 
+def test_the_faulty_best_first_without_a_fault_passes() -> None:
+    assert check_draft_policy(FaultyBestFirst()).largest_deviation < 1e-12
+
+
+@pytest.mark.parametrize(
+    "fault", [faulty.drops_unlikely, faulty.redraws, faulty.forgets_elders]
+)
+def test_a_dynamic_tree_that_is_not_as_it_was_drawn_is_caught(fault: Fault) -> None:
+    """Also where later siblings come after the children of their elders."""
+    with pytest.raises(ConformanceError) as caught:
+        check_draft_policy(FaultyBestFirst(fault))
+    message = str(caught.value)
+    assert "FaultyBestFirst declares without_replacement children" in message
+    assert "never drop, reorder, replace or rescore" in message
+
+
+class DynamicSilently(FaultyBestFirst):
+    ends_siblings_early = False
+
+
+def test_a_dynamic_tree_must_say_that_siblings_decide_on_the_next_one() -> None:
+    with pytest.raises(ConformanceError, match="say ends_siblings_early = True"):
+        check_draft_policy(DynamicSilently())
+
+
 def test_top_k_children_that_are_said_to_be_drawn_are_caught() -> None:
     with pytest.raises(ConformanceError, match="declare it deterministic"):
         check_draft_policy(TopKAsSampled())
@@ -182,6 +223,14 @@ BROKEN = [
     (FaultyTree(faulty.without_draft_probs), "draft_probs must hold a row"),
     (FaultyTree(faulty.unnormalised), "must be a law"),
     (FaultyTree(faulty.path_logprobs_instead), "those of the nodes' tokens"),
+    (FaultyTree(faulty.children_of_strangers), "frontier, or of an earlier one"),
+    (Wrapped(faulty.expands_an_elder_again), r"have been expanded: \[1\]"),
+    (FaultyPruning(faulty.drops_a_parent), "prune must keep the root, and with every"),
+    (FaultyPruning(faulty.drops_the_root), "prune must keep the root, and with every"),
+    (FaultyPruning(faulty.keeps_all), r"prune must keep at most \d+ nodes besides"),
+    (FaultyPruning(faulty.best_first_order), "prune must return .*ascending"),
+    (FaultyPruning(faulty.keeps_a_mask), "prune must return the ids"),
+    (PrunesWhatItDrew(), "prunes without_replacement children: dropping what was"),
 ]
 
 

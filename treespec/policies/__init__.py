@@ -8,7 +8,9 @@ from treespec.policies.base import (
     drawn_layer,
     layer_limit,
 )
+from treespec.policies.best_first import BestFirst
 from treespec.policies.chain import Chain, SampledChain
+from treespec.policies.confidence_tree import ConfidenceTree
 from treespec.policies.ready_trees import (
     calibrated_tree,
     comb_tree,
@@ -16,6 +18,7 @@ from treespec.policies.ready_trees import (
     given_tree,
     optimal_tree,
 )
+from treespec.policies.sampled_best_first import SampledBestFirst
 from treespec.policies.sampled_tree import SampledTree
 from treespec.policies.shape import TreeShape
 from treespec.policies.static_tree import StaticTree
@@ -23,8 +26,11 @@ from treespec.policies.top_k_tree import TopKTree
 
 __all__ = [
     "AbstractDraftPolicy",
+    "BestFirst",
     "Chain",
+    "ConfidenceTree",
     "Growth",
+    "SampledBestFirst",
     "SampledChain",
     "SampledTree",
     "StaticTree",

@@ -78,7 +78,7 @@ def _checked(policy: AbstractDraftPolicy) -> PolicyReport:
             check_requests(policy, case)
     num_trees, largest = 0, 0.0
     for case in law_cases():
-        grown = list(outcomes(partial(case.tree, policy)))
+        grown = list(outcomes(partial(case.grown, policy)))
         num_trees += len(grown)
         if policy.proposal is not ProposalKind.DETERMINISTIC:
             largest = max(largest, check_siblings(policy, case, grown))

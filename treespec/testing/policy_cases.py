@@ -27,6 +27,19 @@ TEXT: Text = (0, 1)
 
 
 @dataclass(frozen=True, slots=True)
+class GrownTree:
+    """A tree, and when its nodes were added.
+
+    Attributes:
+        tree: The tree, as it would be verified.
+        layers: Expansion after which each node was added, from 1; 0 for the root.
+    """
+
+    tree: TokenTree
+    layers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyCase:
     """A draft and a budget.
 
@@ -114,26 +127,30 @@ class PolicyCase:
 
     def tree(self, policy: AbstractDraftPolicy, chance: AbstractChance) -> TokenTree:
         """Return a grown tree, as it would be verified."""
-        tree = root_tree(TEXT[-1], policy.proposal, CPU)
+        return self.grown(policy, chance).tree
+
+    def grown(self, policy: AbstractDraftPolicy, chance: AbstractChance) -> GrownTree:
+        """Return a grown tree, as it would be verified, and when its nodes came."""
+        tree, layers = root_tree(TEXT[-1], policy.proposal, CPU), [0]
         for growth, layer in self.grow(policy, chance):
             tree = growth.tree.extend(layer, growth.frontier)
-        return self.pruned(policy, tree)
+            layers += [growth.depth] * layer.size
+        kept = self.kept(policy, tree)
+        return GrownTree(tree.select(kept), tuple(layers[i] for i in kept.tolist()))
 
-    def pruned(self, policy: AbstractDraftPolicy, tree: TokenTree) -> TokenTree:
-        """Return what the policy leaves of a tree.
+    def kept(self, policy: AbstractDraftPolicy, tree: TokenTree) -> Tensor:  # [K]
+        """Return the nodes that a policy leaves of a tree.
 
         Raises:
-            ConformanceError: It leaves what is not a tree, or too much.
+            ConformanceError: What it leaves is no tree, or too much.
         """
-        if not policy.prunes:
-            return tree
         kept = policy.prune(tree, self.budget)
         if fault := self._fault_of(kept, tree):
             raise ConformanceError(
                 f"{type(policy).__name__}.prune {fault}, got {kept}\n{self}\n"
                 f"{draw_tree(tree)}"
             )
-        return tree.select(kept)
+        return kept
 
     def _fault_of(self, kept: object, tree: TokenTree) -> str | None:
         """Return what is wrong with the nodes that a policy keeps, or ``None``."""

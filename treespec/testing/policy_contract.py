@@ -75,7 +75,7 @@ def check_layers(policy: AbstractDraftPolicy, case: PolicyCase, seed: int) -> No
             )
         tree = growth.tree.extend(layer, growth.frontier)
     if tree is not None:
-        case.pruned(policy, tree)
+        case.kept(policy, tree)
 
 
 def find_fault(
@@ -101,8 +101,11 @@ def _sizes(policy: AbstractDraftPolicy, growth: Growth, layer: Layer) -> str | N
 
 
 def _places(policy: AbstractDraftPolicy, growth: Growth, layer: Layer) -> str | None:
-    if not set(layer.parents.tolist()) <= set(growth.frontier.tolist()):
+    strange = set(layer.parents.tolist()) - set(growth.frontier.tolist())
+    if strange and policy.proposal is ProposalKind.DETERMINISTIC:
         return "parents must be nodes of growth.frontier"
+    if strange - _expanded_before(growth):
+        return "parents must be nodes of growth.frontier, or of an earlier one"
     if not all(0 <= token < growth.vocab_size for token in layer.tokens.tolist()):
         return f"tokens must be in [0, {growth.vocab_size})"
     if set(layer.sources.tolist()) - {SOURCE}:
@@ -119,15 +122,21 @@ def _expansion(growth: Growth, layer: Layer, nodes: list[int]) -> str | None:
         return "expand must not name a node twice"
     if not set(nodes) <= set(range(1, size)):
         return f"expand must hold ids of nodes in the grown tree, in [1, {size})"
-    if again := sorted(set(nodes) & set(growth.frontier.tolist())):
+    expanded = _expanded_before(growth) | set(growth.frontier.tolist())
+    if again := sorted(set(nodes) & expanded):
         return f"expand names nodes that have been expanded: {again}"
     if len(nodes) > growth.budget.max_width:
         return f"expand must name at most budget.max_width={growth.budget.max_width}"
     return None
 
 
+def _expanded_before(growth: Growth) -> set[int]:
+    """Return the nodes of earlier frontiers."""
+    return set(growth.tree.is_expanded.nonzero().flatten().tolist())
+
+
 def _children(policy: AbstractDraftPolicy, growth: Growth, layer: Layer) -> str | None:
-    parents = layer.parents.tolist()
+    parents = growth.tree.parents.tolist() + layer.parents.tolist()
     most = policy.max_children
     if most is not None and any(parents.count(node) > most for node in set(parents)):
         return f"a node has more children than max_children, which is {most}"
@@ -150,15 +159,17 @@ def _draft_probs(
     sound = ((mass - 1).abs() < ROUNDED) | (mass == 0)
     if not bool((laws >= 0).all()) or not bool(sound.all()):
         return "every row of draft_probs must be a law, or zeros if nothing is known"
-    if bool((_probs_of_nodes(growth, layer, laws) <= 0).any()):
+    if bool((_probs_of_nodes(growth, layer) <= 0).any()):
         return "a node has probability 0 in draft_probs, so it cannot have been drawn"
     return None
 
 
-def _probs_of_nodes(growth: Growth, layer: Layer, laws: Tensor) -> Tensor:  # [M]
-    frontier = growth.frontier.tolist()
-    rows = [frontier.index(parent) for parent in layer.parents.tolist()]
-    return laws[rows, layer.tokens]
+def _probs_of_nodes(growth: Growth, layer: Layer) -> Tensor:  # [M]
+    """Return the probabilities that the nodes' tokens had when they were drawn."""
+    tree = growth.tree.extend(layer, growth.frontier)
+    assert tree.draft_probs is not None
+    probs: Tensor = tree.draft_probs[tree.draft_rows[layer.parents], layer.tokens]
+    return probs
 
 
 def _logprobs(policy: AbstractDraftPolicy, growth: Growth, layer: Layer) -> str | None:
@@ -166,7 +177,7 @@ def _logprobs(policy: AbstractDraftPolicy, growth: Growth, layer: Layer) -> str 
     if bool(given.isnan().any()) or bool((given > ROUNDED).any()):
         return "draft_logprobs must be logarithms of probabilities"
     if layer.draft_probs is not None:
-        of_nodes = _probs_of_nodes(growth, layer, layer.draft_probs).log()
+        of_nodes = _probs_of_nodes(growth, layer).log()
         if not torch.allclose(given.double(), of_nodes.double(), atol=ROUNDED):
             return "draft_logprobs must be those of the nodes' tokens in draft_probs"
     return None

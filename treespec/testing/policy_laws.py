@@ -32,7 +32,7 @@ from treespec.testing.laws import (
     distance,
     play_accept,
 )
-from treespec.testing.policy_cases import TEXT, PolicyCase
+from treespec.testing.policy_cases import TEXT, GrownTree, PolicyCase
 from treespec.testing.toys import Text, random_model
 from treespec.tree import TokenTree
 from treespec.types import ProposalKind
@@ -49,7 +49,7 @@ REFERENCE: dict[ProposalKind, AbstractAcceptanceRule] = {
 }
 """A rule for each kind that is lossless and sensitive to how children are drawn."""
 
-Grown = list[tuple[float, TokenTree]]
+Grown = list[tuple[float, GrownTree]]
 
 
 @dataclass(slots=True)
@@ -104,10 +104,11 @@ def _situations(proposal: ProposalKind, grown: Grown) -> list[Draws]:
     """
     found: dict[object, Draws] = {}
     for family in _families(grown):
-        tree, node = family.tree, family.node
+        tree, node = family.grown.tree, family.node
         for earlier, drawn in _events(proposal, family.tokens):
             number = len(earlier) if proposal in IN_TURN else len(family.tokens)
-            key = (family.drawn_above, node, earlier, number)
+            before = family.drawn_before(family.children[len(earlier)])
+            key = (before, node, earlier, number)
             if key not in found:
                 found[key] = Draws(tree, node, _law(tree, node), earlier)
             draws = found[key]
@@ -123,28 +124,32 @@ class _Family:
 
     Attributes:
         weight: Probability of the tree.
-        tree: The tree.
+        grown: The tree.
         node: The node.
-        tokens: Its children's, in draw order; there may be none.
-        drawn_above: All that was drawn before them.
+        children: Its children, in draw order; at least one.
+        tokens: Their tokens.
     """
 
     weight: float
-    tree: TokenTree
+    grown: GrownTree
     node: int
+    children: list[int]
     tokens: Text
-    drawn_above: object
+
+    def drawn_before(self, child: int) -> object:
+        """Return all that was drawn in earlier layers than a child."""
+        tree, layers = self.grown.tree, self.grown.layers
+        size = layers.index(layers[child])
+        return tuple(tree.parents[:size].tolist()), tuple(tree.tokens[:size].tolist())
 
 
 def _families(grown: Grown) -> Iterator[_Family]:
-    for weight, tree in grown:
-        host = tree.host()
-        depths = host.depths()
+    for weight, one in grown:
+        host = one.tree.host()
         for node, children in enumerate(host.children()):
-            tokens = tuple(host.tokens[child] for child in children)
-            above = [i for i, depth in enumerate(depths) if depth <= depths[node]]
-            drawn_above = tuple((host.parents[i], host.tokens[i]) for i in above)
-            yield _Family(weight, tree, node, tokens, drawn_above)
+            if children:
+                tokens = tuple(host.tokens[child] for child in children)
+                yield _Family(weight, one, node, children, tokens)
 
 
 def check_ends(policy: AbstractDraftPolicy, case: PolicyCase, grown: Grown) -> None:
@@ -175,8 +180,9 @@ def _shares_of_more(grown: Grown) -> Iterator[dict[Text, float]]:
     followed: dict[object, defaultdict[Text, float]] = defaultdict(_zeros)
     for family in _families(grown):
         tokens = family.tokens
-        for number in range(len(tokens) + 1):
-            key = (family.drawn_above, family.node, number)
+        before = family.drawn_before(family.children[0])
+        for number in range(1, len(tokens) + 1):
+            key = (before, family.node, number)
             reached[key][tokens[:number]] += family.weight
             if number < len(tokens):
                 followed[key][tokens[:number]] += family.weight
@@ -265,8 +271,8 @@ def check_output(policy: AbstractDraftPolicy, case: PolicyCase, grown: Grown) ->
     setting = Setting(target, case.draft, policy.proposal, (), case.sampling)
     rule = REFERENCE[policy.proposal]
     played: list[tuple[float, Round]] = []
-    for draft_weight, tree in grown:
-        for weight, outcome in play_accept(rule, setting, TEXT, tree):
+    for draft_weight, one in grown:
+        for weight, outcome in play_accept(rule, setting, TEXT, one.tree):
             played.append((draft_weight * weight, outcome))
     length = case.budget.max_depth + 1
     law = continued_law(setting, TEXT, played, length)
@@ -274,7 +280,7 @@ def check_output(policy: AbstractDraftPolicy, case: PolicyCase, grown: Grown) ->
     deviation = distance(law, wanted)
     if deviation > ROUNDED:
         text = max(wanted, key=lambda x: abs(law.get(x, 0) - wanted[x]))
-        tree = max(grown, key=lambda pair: pair[0])[1]
+        tree = max(grown, key=lambda pair: pair[0])[1].tree
         num_digits = digits(deviation)
         raise ConformanceError(
             f"{type(policy).__name__} biases the output: under {rule.name}, which is "
