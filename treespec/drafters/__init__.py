@@ -8,16 +8,25 @@ from treespec.drafters.base import (
     Frontier,
     Successors,
 )
+from treespec.drafters.cascade import Cascade
 from treespec.drafters.draft_model import DraftModel
+from treespec.drafters.marginals import Marginals
+from treespec.drafters.merge import Merge
 from treespec.drafters.prompt_lookup import PromptLookup
+from treespec.drafters.token_recycling import RecyclingTable, TokenRecycling
 
 __all__ = [
     "AbstractDraftSession",
     "AbstractDrafter",
+    "Cascade",
     "DraftModel",
     "DraftSetting",
     "Feedback",
     "Frontier",
+    "Marginals",
+    "Merge",
     "PromptLookup",
+    "RecyclingTable",
     "Successors",
+    "TokenRecycling",
 ]
