@@ -48,7 +48,12 @@ class Cascade(AbstractTeam):
         """Check the members and the thresholds; lists become tuples."""
         drafters = checked_members(self.drafters)
         name = "drafter.min_confidence"
-        least = per_member(name, self.min_confidence, len(drafters) - 1)
+        least = per_member(
+            name,
+            self.min_confidence,
+            len(drafters) - 1,
+            "every drafter but the last",
+        )
         if not all(0 <= value <= 1 for value in least):
             raise TreespecError(
                 f"{name} must hold probabilities from 0 to 1, got {list(least)}"

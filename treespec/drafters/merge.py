@@ -42,7 +42,9 @@ class Merge(AbstractTeam):
         drafters = checked_members(self.drafters)
         weights = self.weights
         if weights is not None:
-            weights = per_member("drafter.weights", weights, len(drafters))
+            weights = per_member(
+                "drafter.weights", weights, len(drafters), "every drafter"
+            )
             if not all(0 < value < float("inf") for value in weights):
                 raise TreespecError(
                     "drafter.weights must hold finite numbers above 0, got "

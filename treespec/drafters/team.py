@@ -68,7 +68,7 @@ def checked_members(drafters: object) -> tuple[AbstractDrafter, ...]:
     return tuple(drafters)
 
 
-def per_member(name: str, values: object, count: int) -> tuple[float, ...]:
+def per_member(name: str, values: object, count: int, whom: str) -> tuple[float, ...]:
     """Return one number per member.
 
     Raises:
@@ -80,7 +80,10 @@ def per_member(name: str, values: object, count: int) -> tuple[float, ...]:
         isinstance(v, int | float) and not isinstance(v, bool) for v in numbers
     )
     if not is_list or not are_numbers or len(numbers) != count:
-        raise TreespecError(f"{name} must be a list of {count} numbers, got {values!r}")
+        raise TreespecError(
+            f"{name} must be a list of numbers, one for {whom} ({count} in all), got "
+            f"{values!r}"
+        )
     return numbers
 
 
