@@ -35,7 +35,8 @@ from treespec.acceptance import (
 )
 from treespec.controllers import Constant
 from treespec.decoder import GREEDY_SAMPLING, Prompt, Run, SpeculativeDecoder
-from treespec.drafters import DraftModel, PromptLookup
+from treespec.drafters import DraftModel, PromptLookup, TokenRecycling
+from treespec.drafters.token_recycling import TokenRecyclingSession
 from treespec.errors import IncompatiblePartsError, NumericalError, TreespecError
 from treespec.models.huggingface import HuggingFaceModel
 from treespec.models.table import TableModel
@@ -272,6 +273,38 @@ def test_what_a_policy_prunes_is_not_verified_and_the_draft_keeps_the_right_slot
     assert {step.num_candidates for step in result.steps[:-3]} == {14}
     assert {step.num_nodes for step in result.steps[:-3]} == {5}
     assert sum(step.num_accepted for step in result.steps) > 3
+
+
+def test_the_target_s_successors_are_told_with_the_line_that_was_accepted():
+    """Ids in the grown tree would name other nodes than those that were verified."""
+    told = []
+
+    class Told(TokenRecyclingSession):
+        def commit(self, request, feedback):
+            told.append(feedback)
+            super().commit(request, feedback)
+
+    @dataclass(frozen=True)
+    class Tells(TokenRecycling):
+        def start(self, setting):
+            return Told(self, setting)
+
+    (result,) = decoder(
+        target=greedy_table(lambda text: (text[-1] * 5 + 1) % VOCAB_SIZE, VOCAB_SIZE),
+        drafter=Tells(3),
+        policy=SecondThoughts(),
+        controller=Constant(max_depth=3, max_width=8, max_nodes=9),
+    ).generate([[5, 6, 7]], max_new_tokens=40)
+    for feedback in told:
+        said, line = feedback.successors, feedback.successors.line
+        accepted = said.after[list(line)].tolist()[1:]
+        assert accepted == list(feedback.tokens[: len(feedback.node_ids)])
+        assert len(line) == len(feedback.node_ids) + 1
+        assert said.tokens[line[-1], 0] == feedback.tokens[-1]
+        assert said.tokens.shape == said.logprobs.shape == (len(said.after), 3)
+    assert sum(len(feedback.tokens) for feedback in told) == len(result.tokens)
+    differs = [f for f in told if f.node_ids and f.node_ids != f.successors.line[1:]]
+    assert differs, "pruned trees were numbered anew"
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ def test_a_warm_drafter_is_checked_cold() -> None:
 
 
 def test_a_node_gets_what_followed_its_token_wherever_it_stands() -> None:
-    session = started(TokenRecycling(2), (1, 2))
+    session = started(TokenRecycling(2), (1,))
     tree = make_tree([2, 3, 4, 2], [NO_PARENT, 0, 0, 1])
     assert asked(session, tree, [0]).top(8).size == 0
     session.commit(0, say([2, 3], [[5, 6, 7], [4, 2, 1]]))
@@ -75,6 +75,26 @@ def test_what_came_later_replaces_what_came_before() -> None:
     session.commit(0, say([2], [[7, 5]]))
     found = asked(session, make_tree([2], [NO_PARENT]), [0]).top(2)
     assert found.tokens.tolist() == [7, 5]
+
+
+def test_a_table_begins_with_the_pairs_of_the_prompt_until_the_target_speaks() -> None:
+    session = started(TokenRecycling(2), (3, 4, 3, 5, 3, 5, 3, 6, 3))
+    tree = make_tree([3, 4], [NO_PARENT, 0])
+    found = asked(session, tree, [0]).top(8)
+    assert found.tokens.tolist() == [5, 4]
+    assert found.logprobs.exp().tolist() == pytest.approx([2 / 5, 1 / 5])
+    session.commit(0, say([3], [[7, 1]]))
+    found = asked(session, tree, [0, 1]).top(8)
+    assert found.tokens.tolist() == [7, 1, 3]
+
+
+def test_a_prompt_does_not_replace_what_the_target_said_earlier() -> None:
+    memory = RecyclingTable()
+    session = started(TokenRecycling(2, memory), (1,))
+    session.commit(0, say([3], [[7, 1]]))
+    again = started(TokenRecycling(2, memory), (3, 5, 3))
+    found = asked(again, make_tree([3, 5], [NO_PARENT, 0]), [0, 1]).top(8)
+    assert found.tokens.tolist() == [7, 1, 3]
 
 
 def test_nothing_follows_the_end_of_a_text() -> None:

@@ -2,14 +2,17 @@
 
 Verification computes a whole law at every node and uses one token of it. Here the
 likeliest few are kept as what may follow the node's token, wherever it stands next: no
-draft model, no training, and candidates also where the text repeats nothing.
+draft model, no training, and candidates also where the text repeats nothing. The paper
+begins with an empty table; this one begins with the pairs of the prompt.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import torch
 
@@ -27,9 +30,9 @@ from treespec.errors import TreespecError, require_integer
 
 @dataclass(slots=True)
 class RecyclingTable:
-    """What the target said last after each token that it has seen.
+    """What the target said last after each token, or else a prompt.
 
-    Lies on the host and holds only tokens that were verified: a table of the whole
+    Lies on the host and holds only tokens that were seen: a table of the whole
     vocabulary would cost megabytes a request, nearly all of it empty.
 
     Attributes:
@@ -39,6 +42,27 @@ class RecyclingTable:
 
     successors: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
     largest_token: int = -1
+
+    def read(self, prompt: Sequence[int], most: int) -> None:
+        """Take in what follows the tokens of a prompt, where the target said nothing.
+
+        A token that followed n times of N has the probability n / (N + 1).
+
+        Args:
+            prompt: Token ids.
+            most: Most successors of one token.
+        """
+        followers: dict[int, Counter[int]] = {}
+        for token, follower in pairwise(prompt):
+            if token not in self.successors:
+                followers.setdefault(token, Counter())[follower] += 1
+        for token, counts in followers.items():
+            total = counts.total() + 1
+            self.successors[token] = [
+                (follower, math.log(count / total))
+                for follower, count in counts.most_common(most)
+            ]
+        self.largest_token = max(self.largest_token, *prompt)
 
     def update(self, successors: Successors) -> None:
         """Replace what follows every verified token.
@@ -63,6 +87,9 @@ class RecyclingTable:
 @dataclass(frozen=True, slots=True)
 class TokenRecycling(AbstractDrafter):
     """Proposes what the target found likely when it last saw the same token.
+
+    After a token that only the prompt has had, it proposes what followed there: a
+    step's verification says nothing about the prompt, and a first tree needs something.
 
     Attributes:
         num_successors: Most candidates for one node.
@@ -113,9 +140,11 @@ class TokenRecyclingSession(AbstractDraftSession):
         return 0
 
     def admit(self, request: int, prompt: Sequence[int], num_slots: int) -> None:
-        """Give the request its table; the prompt itself says nothing."""
+        """Give the request its table, which learns from the prompt."""
         memory = self._drafter.memory
-        self._tables[request] = RecyclingTable() if memory is None else memory
+        table = RecyclingTable() if memory is None else memory
+        table.read(prompt, self._drafter.num_successors)
+        self._tables[request] = table
 
     def expand(self, frontiers: Sequence[Frontier]) -> list[AbstractDraft]:
         """Return each node's successors; nothing follows end of sequence."""
