@@ -35,6 +35,15 @@ def test_the_default_job_is_prompt_lookup_feeding_a_tree_on_one_model():
     check(job)
 
 
+def test_only_the_warm_suffix_lookup_has_a_memory_and_every_job_its_own():
+    assert build_job(composed("drafter=suffix")).strategies.drafter.memory is None
+    warm = "drafter=suffix_warm", "drafter.memory.max_tokens=50"
+    drafters = [build_job(composed(*warm)).strategies.drafter for _ in range(2)]
+    assert drafters[0] == PromptLookup(64, 2, memory=drafters[0].memory)
+    assert drafters[0].memory.max_tokens == 50
+    assert drafters[0].memory is not drafters[1].memory
+
+
 @pytest.mark.parametrize("policy", ["chain", "top_k_tree"])
 @pytest.mark.parametrize("acceptance", ["greedy", "sample_and_match"])
 @pytest.mark.parametrize("verifier", ["tree_attention", "sequential"])

@@ -187,6 +187,14 @@ def test_several_parts_are_checked_at_once(command):
     ]
 
 
+def test_a_toy_has_one_layer_to_exit_from(command):
+    arguments = ("check", "drafter=early_exit")
+    assert command(*arguments, "drafter.exit_layer=1", tiny=False).code == 0
+    ended = command(*arguments, tiny=False)
+    assert ended.code == 2
+    assert "such as drafter.exit_layer=1" in ended.errors[0]
+
+
 def test_nothing_is_left_behind_and_no_weights_are_read(command, tmp_path):
     command("check", "drafter=draft_model", "pair.draft.path=/no/such", tiny=False)
     assert list(tmp_path.iterdir()) == []

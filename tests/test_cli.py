@@ -13,6 +13,7 @@ import yaml
 
 from tests.models.folder import save_folder
 from tests.tiny import TOKENS, tiny_model
+from treespec.models.fbgemm import has_fbgemm
 
 ROOT = Path(__file__).parents[1]
 EXPERIMENTS = sorted(path.stem for path in (ROOT / "conf/experiment").glob("*.yaml"))
@@ -194,7 +195,7 @@ def test_a_prompt_draws_from_its_own_seed_whatever_its_neighbours(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("policy=foo", "unknown policy=foo. Available: chain, custom"),
+        ("policy=foo", "unknown policy=foo. Available: calibrated_tree, chain"),
         ("experiment=foo", "unknown experiment=foo. Available: article_gamma"),
         ("policy.topk=3", "unknown key policy.topk. Did you mean policy.top_k?"),
         ("+policy.topk=3", "unknown key 'policy.topk'. Did you mean 'policy.top_k'?"),
@@ -223,6 +224,8 @@ def test_a_prompt_draws_from_its_own_seed_whatever_its_neighbours(
         ("pair.target.hub_id=a/b", "give exactly one of path, hub_id and wheel"),
         ("pair.target.device=cuda:7", "pair.target.device: 'cuda:7' was asked for"),
         ("pair.target.dtype=int3", "pair.target.dtype: must be one of auto"),
+        ("pair.target.quantization=int9", "pair.target.quantization: must be null or"),
+        ("pair.target.quantization=8", "pair.target.quantization must be a text"),
         ("pair.target.trust_remote_code=3", "trust_remote_code must be true or false"),
         ("drafter=draft_model", "drafter needs pair.draft"),
         ("acceptance=chain_speculative", "ChainSpeculative is lossless for"),
@@ -256,6 +259,28 @@ def test_bad_input_is_one_line_and_leaves_nothing(command, tmp_path, arguments, 
     assert len(ended.err.strip().splitlines()) == 1
     assert ended.errors
     assert says in ended.errors[0]
+    assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.skipif(not has_fbgemm(), reason="FBGEMM is for x86")
+def test_a_quantized_target_drafts_with_its_lower_layers(command, read_runs):
+    given = ("drafter=early_exit", "drafter.exit_layer=3", "acceptance=greedy")
+    for quantization in ("int8", "null"):
+        ended = command(*given, f"pair.target.quantization={quantization}")
+        assert (ended.code, ended.errors) == (0, [])
+    models = {}
+    for run in read_runs():
+        assert run.summary["lossless"]["violations"] == 0
+        model = run.environment["models"]["target"]
+        models[model["quantization"]] = model["weight_bytes"]
+    assert set(models) == {"int8", None}
+    assert models["int8"] < models[None]
+
+
+def test_an_exit_beyond_the_last_layer_is_told(command, tmp_path):
+    ended = command("drafter=early_exit", "drafter.exit_layer=9")
+    assert ended.code == 2
+    assert "drafter.exit_layer must be from 1 to 4" in ended.errors[0]
     assert not (tmp_path / "outputs").exists()
 
 
@@ -535,7 +560,7 @@ def test_help_says_how_to_choose_parts(command, capfd):
     assert left.value.code == 0
     shown = capfd.readouterr().out
     assert "treespec policy=chain" in shown
-    assert "chain, custom, sampled_chain, sampled_tree, top_k_tree" in shown
+    assert "chain, comb_tree, custom, geometric_tree, optimal_tree" in shown
 
 
 def test_the_wheel_lists_every_package():

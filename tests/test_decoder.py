@@ -35,8 +35,7 @@ from treespec.acceptance import (
 )
 from treespec.controllers import Constant
 from treespec.decoder import GREEDY_SAMPLING, Prompt, Run, SpeculativeDecoder
-from treespec.drafters import DraftModel, PromptLookup, TokenRecycling
-from treespec.drafters.token_recycling import TokenRecyclingSession
+from treespec.drafters import DraftModel, PromptLookup
 from treespec.errors import IncompatiblePartsError, NumericalError, TreespecError
 from treespec.models.huggingface import HuggingFaceModel
 from treespec.models.table import TableModel
@@ -275,23 +274,34 @@ def test_what_a_policy_prunes_is_not_verified_and_the_draft_keeps_the_right_slot
     assert sum(step.num_accepted for step in result.steps) > 3
 
 
-def test_the_target_s_successors_are_told_with_the_line_that_was_accepted():
+def test_the_successors_are_told_with_the_line_that_was_accepted():
     """Ids in the grown tree would name other nodes than those that were verified."""
     told = []
 
-    class Told(TokenRecyclingSession):
-        def commit(self, request, feedback):
-            told.append(feedback)
-            super().commit(request, feedback)
-
     @dataclass(frozen=True)
-    class Tells(TokenRecycling):
+    class Told(ScriptedDrafter):
+        num_successors: int = 3
+
         def start(self, setting):
-            return Told(self, setting)
+            session = super().start(setting)
+            commit = session.commit
+
+            def tell(request, feedback):
+                told.append(feedback)
+                commit(request, feedback)
+
+            session.commit = tell
+            return session
+
+    next_token = mixing(VOCAB_SIZE)
+
+    def second_is_right(ask: Ask) -> list[int]:
+        right = next_token(ask.text + ask.path)
+        return [(right + 1) % VOCAB_SIZE, right]
 
     (result,) = decoder(
-        target=greedy_table(lambda text: (text[-1] * 5 + 1) % VOCAB_SIZE, VOCAB_SIZE),
-        drafter=Tells(3),
+        target=greedy_table(next_token, VOCAB_SIZE),
+        drafter=Told(second_is_right),
         policy=SecondThoughts(),
         controller=Constant(max_depth=3, max_width=8, max_nodes=9),
     ).generate([[5, 6, 7]], max_new_tokens=40)

@@ -54,6 +54,17 @@ def test_a_dense_law_is_the_sampling_law() -> None:
     assert draft.known_rows().tolist() == [0, 1]
 
 
+def test_a_draft_with_a_temperature_of_its_own_keeps_the_requests_filters() -> None:
+    sampling = Sampling(temperature=0.7, top_k=2)
+    draft = DenseDraft(LOGITS, temperature=1.5)
+    law = draft.law(sampling, 4)
+    assert law.equal(Sampling(temperature=1.5, top_k=2).probs(LOGITS))
+    assert not law.equal(DenseDraft(LOGITS).law(sampling, 4))
+    assert draft.top(2).logprobs.equal(DenseDraft(LOGITS).top(2).logprobs)
+    cold = DenseDraft(LOGITS, temperature=0.0).law(sampling, 4)
+    assert cold.tolist() == [[0, 1, 0, 0], [1, 0, 0, 0]]
+
+
 def test_a_sparse_draft_keeps_the_first_candidates_of_every_row() -> None:
     top = SPARSE.top(2)
     assert top.rows.tolist() == [0, 2, 0, 2]

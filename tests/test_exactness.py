@@ -35,6 +35,8 @@ from treespec.policies import (
     SampledChain,
     SampledTree,
     TopKTree,
+    comb_tree,
+    given_tree,
 )
 from treespec.sampling import Sampling
 from treespec.verifiers import AbstractVerifier, Sequential, TreeAttention
@@ -48,11 +50,12 @@ POLICIES: tuple[AbstractDraftPolicy, ...] = (
     TopKTree(1),
     TopKTree(2),
     TopKTree(3),
-    SampledTree(2),
+    given_tree([2, 1, 2]),
+    comb_tree(2, 3, "without_replacement"),
 )
 DRAFTERS = ("prompt_lookup", "other_model", "same_model")
 MORE_DRAFTERS = ("token_recycling", "cascade", "merge", "marginals")
-"""What they add does not depend on the model's family: one with windows, one without."""
+"""With two families, one with sliding windows: what they add knows no family."""
 
 
 @cache

@@ -38,7 +38,9 @@ from treespec.policies import (
     Chain,
     SampledChain,
     SampledTree,
+    StaticTree,
     TopKTree,
+    TreeShape,
 )
 from treespec.sampling import Sampling
 from treespec.testing import check_decoder
@@ -61,6 +63,10 @@ ROUNDED = 1e-7
 """Retrieved candidates have float32 laws, so their outcomes' weights are rounded."""
 
 
+UNEVEN = TreeShape(((0,), (1,), (0, 0)))
+"""Two children, of which one goes on."""
+
+
 @dataclass(frozen=True)
 class Parts:
     """A policy and a rule that go together."""
@@ -73,6 +79,14 @@ PAIRS = [
     pytest.param(Parts(SampledChain(), ChainSpeculative()), id="speculative-chain"),
     pytest.param(Parts(TopKTree(2), SampleAndMatch()), id="matched-tree"),
     pytest.param(Parts(Chain(), SampleAndMatch()), id="matched-chain"),
+    pytest.param(Parts(StaticTree(UNEVEN), SampleAndMatch()), id="matched-shape"),
+    pytest.param(
+        Parts(
+            StaticTree(UNEVEN, ProposalKind.WITHOUT_REPLACEMENT),
+            RejectionWithoutReplacement(),
+        ),
+        id="rejected-shape",
+    ),
 ]
 
 
@@ -142,6 +156,20 @@ def test_the_law_of_a_text_is_the_targets(parts: Parts, sampling: Sampling) -> N
     law = text_law(decoder(parts, TARGET, DRAFT), prompt, 4, sampling)
     assert sum(law.values()) == pytest.approx(1, abs=EXACT)
     expected = target_text_law(TARGET, tuple(prompt), 4, sampling)
+    assert distance(law, expected) < EXACT
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.4, 3.0])
+@pytest.mark.parametrize("sampling", [PLAIN, PROCESSED], ids=["plain", "processed"])
+def test_a_draft_with_a_temperature_of_its_own_leaves_the_law_alone(
+    temperature: float, sampling: Sampling
+) -> None:
+    """Whatever children are drawn at, they are scored by what they were drawn from."""
+    parts = Parts(SampledChain(), ChainSpeculative())
+    tempered = decoder(parts, TARGET, DRAFT)
+    tempered = replace(tempered, drafter=DraftModel(table(DRAFT), temperature))
+    law = text_law(tempered, [0, 2, 1], 4, sampling)
+    expected = target_text_law(TARGET, (0, 2, 1), 4, sampling)
     assert distance(law, expected) < EXACT
 
 
@@ -437,6 +465,8 @@ def plain_texts(sampling: Sampling) -> list[tuple[int, ...]]:
         SampledChain(),
         SampledTree(2),
         SampledTree(3, ProposalKind.WITH_REPLACEMENT),
+        StaticTree(UNEVEN),
+        StaticTree(UNEVEN, ProposalKind.WITHOUT_REPLACEMENT),
     ],
     ids=repr,
 )

@@ -27,7 +27,15 @@ from treespec.controllers import AbstractController
 from treespec.datasets.base import AbstractDataset
 from treespec.drafters import AbstractDrafter
 from treespec.errors import TreespecError, unknown_name
-from treespec.job import DRAFT, TARGET, Job, Models, Settings, Strategies
+from treespec.job import (
+    CALIBRATION_KEY,
+    DRAFT,
+    TARGET,
+    Job,
+    Models,
+    Settings,
+    Strategies,
+)
 from treespec.models.source import ModelSource
 from treespec.policies import AbstractDraftPolicy
 from treespec.sampling import Sampling
@@ -59,6 +67,7 @@ _SCALARS = (
     "force",
 )
 _KEYS = (*_GROUPS, *_SCALARS, "wandb")
+_OPTIONAL = {"path", "hub_id", "wheel", "wheel_sha256", "revision", "quantization"}
 _HYDRA = tuple(int(part) for part in version("hydra-core").split(".")[:2])
 _PLUGINS = "TREESPEC_PLUGINS"
 
@@ -153,10 +162,11 @@ def to_plain(config: DictConfig) -> Config:
         raise TreespecError(f"{key} is missing: give {key}=VALUE")
     assert isinstance(plain, dict)
     owners = [plain.get("dataset"), *_mapping(plain.get("pair")).values()]
-    for owner in owners:
-        path = _mapping(owner).get("path")
+    files = [(owner, "path") for owner in owners]
+    for owner, name in (*files, (plain.get("policy"), CALIBRATION_KEY)):
+        path = _mapping(owner).get(name)
         if isinstance(path, str):
-            owner["path"] = str(Path(path).expanduser().absolute())
+            owner[name] = str(Path(path).expanduser().absolute())
     return {str(key): value for key, value in plain.items()}
 
 
@@ -381,7 +391,7 @@ def _sources(pair: Any) -> tuple[ModelSource, ModelSource | None]:
 def _source(config: Config, key: str) -> ModelSource:
     _check_keys(config, [field.name for field in fields(ModelSource)], f"{key}.")
     for name, value in config.items():
-        optional = name in {"path", "hub_id", "wheel", "wheel_sha256", "revision"}
+        optional = name in _OPTIONAL
         if name == "trust_remote_code":
             if not isinstance(value, bool):
                 raise TreespecError(f"{key}.{name} must be true or false, got {value}")

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from warnings import catch_warnings, filterwarnings
 
 import hydra
@@ -28,10 +30,13 @@ from omegaconf.errors import OmegaConfBaseException
 
 from treespec.errors import TreespecError
 
+if TYPE_CHECKING:
+    from treespec.calibrate import CalibrationReport
+
 OK, FAILED, BAD_INPUT, NOT_LOSSLESS, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes."""
-CHECK = "check"
-"""The first word that runs the conformance kit instead of a job."""
+CHECK, CALIBRATE = "check", "calibrate"
+"""First words that run the conformance kit, or a calibration, instead of a job."""
 Attempt = Callable[[DictConfig], tuple[int, str]]
 """From a configuration to an exit code, and a message in one line."""
 
@@ -49,6 +54,8 @@ treespec decodes prompts with and without tree speculation and compares the two.
   treespec experiment=qwen_chain5                 a named set of changes
   treespec --cfg job                              show the configuration, run nothing
   treespec --config-path RUN_FOLDER               repeat a run from its config.yaml
+  treespec calibrate                              measure acceptance by rank and what
+                    forwards cost, for policy=optimal_tree and calibrated_tree
   treespec check acceptance._target_=my_pkg.Rule  is it lossless, does it keep its
                     contract? also policy, drafter, controller; several at once
 
@@ -99,6 +106,8 @@ def run_command() -> int:
             )
             return BAD_INPUT
         attempt, sys.argv[1:] = _attempt_check, _custom_parts(sys.argv[2:])
+    if sys.argv[1:2] == [CALIBRATE]:
+        attempt, sys.argv[1:] = _attempt_calibrate, _comb_policy(sys.argv[2:])
     with TemporaryDirectory(prefix="treespec-") as scratch:
         _prepare(scratch)
         return _run_hydra(attempt)
@@ -233,6 +242,40 @@ def _attempt_check(config: DictConfig) -> tuple[int, str]:
     return (FAILED, "\nerror: ".join(failures)) if failures else (OK, "")
 
 
+def _attempt_calibrate(config: DictConfig) -> tuple[int, str]:
+    """Measure what static trees are chosen by, as an attempt at a job."""
+    from treespec.build import build_job  # noqa: PLC0415
+    from treespec.calibrate import calibrate  # noqa: PLC0415
+
+    try:
+        report = calibrate(build_job(config, trusted=_typed_targets()))
+    except TreespecError as error:
+        return BAD_INPUT, str(error)
+    except Exception as error:  # one job must not take the others with it
+        return FAILED, f"{type(error).__name__}: {' '.join(str(error).split())}"
+    print(f"\n{report}\n\n{report.path}")
+    if report.plan is not None:
+        print(f"next: {_next_command(report)}", flush=True)
+    return OK, f"done, {report.path}"
+
+
+def _next_command(report: CalibrationReport) -> str:
+    """Return what to type to decode with the tree that a calibration recommends."""
+    assert report.plan is not None
+    shape = report.plan.shape
+    replaced = re.compile(r"[+~]*(policy|controller)[.=]")
+    kept = [text for text in _typed() if not replaced.match(text)]
+    own = [
+        "policy=optimal_tree",
+        f"policy.calibration={report.path.absolute()}",
+        f"policy.proposal={report.proposal}",
+        f"controller.max_depth={shape.depth}",
+        f"controller.max_width={shape.width}",
+        f"controller.max_nodes={shape.num_nodes}",
+    ]
+    return shlex.join(["treespec", *kept, *own])
+
+
 def _identity() -> tuple[int | None, tuple[str, ...]]:
     """Return the job's number, ``None`` outside of a sweep, and its overrides."""
     settings = HydraConfig.get()
@@ -346,6 +389,12 @@ def _custom_parts(arguments: list[str]) -> list[str]:
     groups = [words[0] for words in targets if len(words) == 2]
     chosen = [f"{group}=custom" for group in sorted(groups) if group not in keys]
     return chosen + arguments
+
+
+def _comb_policy(arguments: list[str]) -> list[str]:
+    """Measure with a comb unless another policy is named."""
+    named = any(argument.startswith("policy=") for argument in arguments)
+    return arguments if named else ["policy=comb_tree", *arguments]
 
 
 def _config_folder() -> Path:

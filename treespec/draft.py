@@ -7,7 +7,7 @@ few candidates (``SparseDraft``). Draft policies see both through ``AbstractDraf
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -60,8 +60,9 @@ class AbstractDraft(ABC):
     def law(self, sampling: Sampling, vocab_size: int) -> Tensor:
         """Return the law that sampled children are drawn from.
 
-        The draft's own law under the request's temperature, top-k and top-p: whatever
-        it is, acceptance stays lossless as long as it is what was drawn from.
+        The draft's own law under the request's top-k and top-p, and the request's
+        temperature unless the draft has one of its own: whatever it is, acceptance
+        stays lossless as long as it is what was drawn from.
 
         Returns:
             Probabilities; a row of zeros where nothing is known.  # [F, V] float32
@@ -98,10 +99,12 @@ class DenseDraft(AbstractDraft):
         logits: Draft logits over the target's vocabulary; -inf where the draft's
             vocabulary has no such token.  # [F, V]
         source: Index of the drafter's source.
+        temperature: What its law is drawn with; ``None``: the request's temperature.
     """
 
     logits: Tensor
     source: int = 0
+    temperature: float | None = None
 
     def top(self, k: int) -> Children:
         """Return the ``k`` likeliest children of every node, without a sync."""
@@ -120,6 +123,8 @@ class DenseDraft(AbstractDraft):
 
     def law(self, sampling: Sampling, vocab_size: int) -> Tensor:  # [F, V]
         """Return the sampling law of every node."""
+        if self.temperature is not None:
+            sampling = replace(sampling, temperature=self.temperature)
         return sampling.probs(self.logits)
 
     def probs(self, vocab_size: int) -> Tensor:  # [F, V]

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from treespec.models.loading import ModelInfo, file_digests
+from treespec.models.memory import weight_bytes
 from treespec.models.source import LocatedModel
 
 _PACKAGES = (
@@ -28,6 +29,7 @@ _PACKAGES = (
     "gguf",
     "accelerate",
     "pyarrow",
+    "torchao",
 )
 _GIT_TIMEOUT_S = 10
 
@@ -66,6 +68,8 @@ def describe_model(
         "vocab_size": info.vocab_size,
         "max_positions": info.max_positions,
         "eos_ids": list(info.eos_ids),
+        "quantization": located.source.quantization,
+        "weight_bytes": weight_bytes(module),
         "dtype": str(weights.dtype).removeprefix("torch."),
         "device": str(weights.device),
         "attn_implementation": located.source.attn_implementation,

@@ -28,6 +28,9 @@ TARGET, DRAFT = "pair.target", "pair.draft"
 Models = Mapping[str, AbstractLanguageModel]
 Trace = Literal["steps", "nodes"]
 
+CALIBRATION_KEY = "calibration"
+"""Key of a policy's file whose content matters to the result."""
+
 # What does not change the result, or names the folder anyway.
 _NOT_IN_KEY = ("sink", "wandb", "output_root", "sweep_name", "force")
 
@@ -146,6 +149,10 @@ class Job:
         config = {k: v for k, v in self.config.items() if k not in _NOT_IN_KEY}
         prompts = [asdict(prompt) for prompt in self.prompts]
         content = [config, prompts, package_version("treespec")]
+        policy = config.get("policy")
+        calibration = policy.get(CALIBRATION_KEY) if isinstance(policy, dict) else None
+        if isinstance(calibration, str) and Path(calibration).is_file():
+            content.append(Path(calibration).read_text(encoding="utf-8"))
         encoded = json.dumps(content, sort_keys=True, default=str).encode()
         return hashlib.sha256(encoded).hexdigest()[:16]
 

@@ -16,14 +16,13 @@ from treespec.acceptance import Greedy, SampleAndMatch
 from treespec.audit import Ending, Finding, audit, texts_must_agree
 from treespec.decoder import SpeculativeDecoder
 from treespec.errors import NumericalError
+from treespec.forwards import TargetForwards
 from treespec.metrics import Summary, summarize
-from treespec.models.session import Feed, ModelSession
 from treespec.outcome import PromptOutcome, Quality
 from treespec.quality import mean_token_logprob
 from treespec.sampling import Sampling
 from treespec.stopwatch import Stopwatch
-from treespec.tree import Layer, TokenTree, root_tree
-from treespec.types import GenerationResult, ProposalKind
+from treespec.types import GenerationResult
 
 WARMUP_TOKENS = 16
 """New tokens of the warm-up."""
@@ -219,29 +218,9 @@ def _warm_up_row_counts(decoder: SpeculativeDecoder, tokens: tuple[int, ...]) ->
     target = decoder.target
     text = tokens[: target.max_positions - 1]
     most_nodes = min(largest.most_nodes, WARMUP_NODES)
-    session = ModelSession(target, 1 + most_nodes)
-    sequence = session.admit(text[-1:], 1 + most_nodes)
-    assert sequence is not None
+    forwards = TargetForwards(target, text[-1:], most_nodes)
     for num_nodes in range(1, most_nodes + 1):
-        tree = _star(text[-1], num_nodes, target.device)
-        nodes = torch.arange(1, tree.size, device=target.device)
-        session.run([Feed(sequence, tree, nodes)])
-        session.commit(sequence, (), ())
-        session.rewind(sequence, 0)
-        sequence.tokens.append(text[-1])
-
-
-def _star(token: int, num_nodes: int, device: torch.device) -> TokenTree:
-    """Return a root with ``num_nodes`` children."""
-    zeros = torch.zeros(num_nodes, dtype=torch.int64, device=device)
-    layer = Layer(
-        parents=zeros,
-        tokens=zeros + token,
-        draft_logprobs=zeros.float(),
-        sources=zeros,
-    )
-    tree = root_tree(token, ProposalKind.DETERMINISTIC, device)
-    return tree.extend(layer, zeros[:1])
+        forwards.run(num_nodes)
 
 
 def _larger(left: int | None, right: int | None) -> int | None:

@@ -56,6 +56,21 @@ class RunReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """A job whose models are loaded.
+
+    Attributes:
+        tasks: The prompts as token ids.
+        environment: What the models are.
+        decoder: With the job's strategies.
+    """
+
+    tasks: list[Task]
+    environment: dict[str, Any]
+    decoder: SpeculativeDecoder
+
+
+@dataclass(frozen=True, slots=True)
 class _Found:
     """One model that was looked at, but not loaded."""
 
@@ -84,16 +99,14 @@ def run(job: Job) -> RunReport:
 def _run(job: Job) -> RunReport:
     check(job)
     try:
-        found = _find_models(job)
-        tasks = _tasks(job, found[0].info)
-        environment, decoder = _load(job, found)
+        prepared = prepare(job)
     except TreespecError:
         raise
     except Exception as error:  # out of memory, say: leave a record of it
         _record_failure(job, error)
         raise
-    settings = job.settings
-    info = _run_info(job, environment)
+    settings, tasks = job.settings, prepared.tasks
+    info = _run_info(job, prepared.environment)
     bar = tqdm(total=len(tasks), desc="getting ready", unit="prompt")
     with recording(job.sinks, info) as record, bar:
         progress = _Progress(bar)
@@ -109,11 +122,23 @@ def _run(job: Job) -> RunReport:
             stop=tuple(settings.stop),
             warmup=settings.warmup,
         )
-        summary = measure(decoder, tasks, measurement, take, progress.say)
+        summary = measure(prepared.decoder, tasks, measurement, take, progress.say)
         bar.close()
         record.summary = summary
         _check_verdict(summary)
     return RunReport(job.folder, skipped=False, summary=summary)
+
+
+def prepare(job: Job) -> Prepared:
+    """Find the models, read the prompts with their tokenizer, and load the weights.
+
+    Raises:
+        TreespecError: A model is not there, or a prompt or the pair does not fit it.
+    """
+    found = _find_models(job)
+    tasks = _tasks(job, found[0].info)
+    environment, decoder = _load(job, found)
+    return Prepared(tasks, environment, decoder)
 
 
 def check(job: Job) -> None:

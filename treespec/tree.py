@@ -228,6 +228,16 @@ def path_logprobs(tree: TokenTree) -> Tensor:  # [N]
     return _path_sums(tree.draft_logprobs, tree.parents)
 
 
+def sibling_ranks(parents: Tensor) -> Tensor:  # [N] -> [N]
+    """Return how many earlier entries have the same parent: draw-order ranks."""
+    order = parents.argsort(stable=True)
+    grouped = parents[order].contiguous()
+    places = torch.arange(parents.shape[0], device=parents.device)
+    ranks = torch.empty_like(places)
+    ranks[order] = places - torch.searchsorted(grouped, grouped)
+    return ranks
+
+
 def _path_sums(values: Tensor, parents: Tensor) -> Tensor:  # [N], [N] -> [N]
     """Return the sum of the values along each node's path; the root's must be 0."""
     for jump in _jumps(parents):

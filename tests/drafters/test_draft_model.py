@@ -1,5 +1,7 @@
 """A draft model reads a frontier of all requests in one forward of its own slots."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -7,7 +9,9 @@ from tests.oracles import assert_no_slot_leaks
 from tests.scripts import Text, greedy_table, make_tree, mixing
 from treespec.drafters import DraftModel, DraftSetting, Feedback, Frontier
 from treespec.drafters.draft_model import DraftModelSession
+from treespec.errors import TreespecError
 from treespec.models.table import TableModel
+from treespec.sampling import Sampling
 from treespec.tree import NO_PARENT, TokenTree
 
 
@@ -111,6 +115,26 @@ def test_a_request_beyond_the_context_gets_nothing_and_others_do() -> None:
     assert [draft.top(1).size for draft in at_root] == [1, 1]
     below = session.expand([frontier(key, trees[key], 1) for key in (0, 1)])
     assert [draft.top(1).size for draft in below] == [0, 1]
+
+
+def test_its_own_temperature_is_what_its_children_are_drawn_at() -> None:
+    logits = torch.tensor([[0.0, 1.0, 3.0]], dtype=torch.float64)
+    model = TableModel(lambda text: logits[0].tolist(), 3)
+    root = make_tree([1], [NO_PARENT])
+    for temperature, expected in ((None, 0.5), (0.0, 0.0), (2.0, 2.0)):
+        setting = DraftSetting(3, torch.device("cpu"), frozenset(), 64)
+        session = DraftModel(model, temperature).start(setting)
+        session.admit(0, (1,), 32)
+        (draft,) = session.expand([frontier(0, root, 0)])
+        law = draft.law(Sampling(temperature=0.5), 3)
+        assert law.equal(Sampling(temperature=expected).probs(logits))
+
+
+@pytest.mark.parametrize("temperature", [-0.1, float("nan"), float("inf"), True, "1"])
+def test_a_temperature_that_is_none_is_refused(temperature: Any) -> None:
+    with pytest.raises(TreespecError, match=r"^drafter\.temperature must") as caught:
+        DraftModel(ramp(3), temperature)
+    assert f"got {temperature!r}" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["source_names", "hidden_layers"])

@@ -15,6 +15,7 @@ from treespec.drafters import (
     AbstractDraftSession,
     DraftModel,
     PromptLookup,
+    SuffixMemory,
 )
 from treespec.testing import ConformanceError, check_drafter
 from treespec.testing.toys import random_model, table_model
@@ -29,6 +30,8 @@ def toy_draft(vocab_size: int) -> DraftModel:
     [
         pytest.param(PromptLookup(), id="lookup"),
         pytest.param(PromptLookup(2, 2, 1), id="lookup-of-pairs"),
+        pytest.param(PromptLookup(64, 2), id="suffix"),
+        pytest.param(PromptLookup(memory=SuffixMemory()).cold(), id="cold-lookup"),
         pytest.param(toy_draft(8), id="model"),
         pytest.param(toy_draft(5), id="model-with-another-vocabulary"),
     ],

@@ -23,11 +23,15 @@ from treespec.policies import (
     Growth,
     SampledChain,
     SampledTree,
+    StaticTree,
     TopKTree,
+    TreeShape,
 )
 from treespec.testing import ConformanceError, check_draft_policy
 from treespec.tree import Layer
 from treespec.types import ProposalKind
+
+UNEVEN = TreeShape(((0,), (1,), (0, 0), (1, 0), (2,), (0, 1), (0, 0, 0), (1, 1)))
 
 
 @pytest.mark.parametrize(
@@ -41,6 +45,9 @@ from treespec.types import ProposalKind
         SampledTree(3, WITHOUT),
         SampledTree(3, ProposalKind.GREEDY_PLUS_RANDOM),
         SampledTree(2, ProposalKind.ARGMAX_PAIR),
+        StaticTree(UNEVEN),
+        StaticTree(UNEVEN, WITH),
+        StaticTree(UNEVEN, WITHOUT),
     ],
     ids=repr,
 )

@@ -10,9 +10,11 @@ from treespec.drafters.base import (
 )
 from treespec.drafters.cascade import Cascade
 from treespec.drafters.draft_model import DraftModel
+from treespec.drafters.early_exit import EarlyExit
 from treespec.drafters.marginals import Marginals
 from treespec.drafters.merge import Merge
 from treespec.drafters.prompt_lookup import PromptLookup
+from treespec.drafters.suffix_memory import SuffixMemory
 from treespec.drafters.token_recycling import RecyclingTable, TokenRecycling
 
 __all__ = [
@@ -21,6 +23,7 @@ __all__ = [
     "Cascade",
     "DraftModel",
     "DraftSetting",
+    "EarlyExit",
     "Feedback",
     "Frontier",
     "Marginals",
@@ -28,5 +31,6 @@ __all__ = [
     "PromptLookup",
     "RecyclingTable",
     "Successors",
+    "SuffixMemory",
     "TokenRecycling",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -29,34 +30,49 @@ class DraftModel(AbstractDrafter):
 
     Attributes:
         model: The draft model; it must read the target's token ids.
+        temperature: Temperature at which sampled children are drawn, below 1e-5 the
+            likeliest; ``None``: that of the request. Ranking is never tempered.
     """
 
     source_names = ("draft_model",)
     hidden_layers = ()
 
     model: AbstractLanguageModel
+    temperature: float | None = None
 
     def __post_init__(self) -> None:
-        """Check that there is a model."""
+        """Check that there is a model, and that the temperature is one."""
         if not isinstance(self.model, AbstractLanguageModel):
             raise TreespecError(
                 f"drafter.model must be a language model, got {self.model!r}; write "
                 "drafter.model=pair.draft"
             )
+        given = self.temperature
+        is_number = isinstance(given, int | float) and not isinstance(given, bool)
+        if given is not None and not (is_number and 0 <= given < math.inf):
+            raise TreespecError(
+                f"drafter.temperature must be a finite number >= 0, got {given!r}; use "
+                "null for the temperature of the request"
+            )
 
     def start(self, setting: DraftSetting) -> DraftModelSession:
         """Return a session with slots for all requests."""
-        return DraftModelSession(self.model, setting)
+        return DraftModelSession(self.model, setting, self.temperature)
 
 
 class DraftModelSession(AbstractDraftSession):
     """Tree attention in the draft model's own slots."""
 
-    def __init__(self, model: AbstractLanguageModel, setting: DraftSetting) -> None:
+    def __init__(
+        self,
+        model: AbstractLanguageModel,
+        setting: DraftSetting,
+        temperature: float | None = None,
+    ) -> None:
         """Make a pool as large as the target's."""
         self.session = ModelSession(model, setting.num_slots)
         self.sequences: dict[int, CachedSequence] = {}
-        self._setting = setting
+        self._setting, self._temperature = setting, temperature
 
     @property
     def num_forwards(self) -> int:
@@ -90,7 +106,8 @@ class DraftModelSession(AbstractDraftSession):
         drafts: dict[int, AbstractDraft] = {
             # A root that nobody asked about was pending, and comes first.
             frontier.request: DenseDraft(
-                self._aligned(output.logits[-frontier.nodes.shape[0] :])
+                self._aligned(output.logits[-frontier.nodes.shape[0] :]),
+                temperature=self._temperature,
             )
             for frontier, output in zip(readable, outputs, strict=True)
         }

@@ -134,6 +134,11 @@ class AbstractLanguageModel(ABC):
 
     @property
     @abstractmethod
+    def num_layers(self) -> int:
+        """Number of transformer layers."""
+
+    @property
+    @abstractmethod
     def device(self) -> torch.device:
         """Where rows and logits live."""
 
@@ -141,6 +146,14 @@ class AbstractLanguageModel(ABC):
     @abstractmethod
     def windows(self) -> frozenset[int]:
         """Sliding-window lengths of the layers that have one."""
+
+    @abstractmethod
+    def lower_layers(self, num_layers: int) -> AbstractLanguageModel:
+        """Return the first layers with the final norm and head, sharing all weights.
+
+        Args:
+            num_layers: From 1 to ``self.num_layers``.
+        """
 
     @abstractmethod
     def new_cache(self, capacity: int) -> SlotCache:

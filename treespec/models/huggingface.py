@@ -24,6 +24,7 @@ from transformers.cache_utils import CacheLayerMixin
 from treespec.errors import TreespecError
 from treespec.models.base import AbstractLanguageModel, ForwardRows, ModelOutput
 from treespec.models.cache import SlotCache
+from treespec.models.lower_layers import lower_layers_of
 from treespec.models.support import FULL, SLIDING, causal_model_class
 
 ATTENTION = "treespec"
@@ -213,6 +214,7 @@ class HuggingFaceModel(AbstractLanguageModel):
         text = module.config.get_text_config()
         self.module = module
         self.attention = attention
+        self._whole = module  # of which ``module`` may be the lower layers
         self._windows = layer_windows(module.config)
         self._vocab_size = int(text.vocab_size)
         self._max_positions = int(text.max_position_embeddings)
@@ -232,6 +234,11 @@ class HuggingFaceModel(AbstractLanguageModel):
         return self._max_positions
 
     @property
+    def num_layers(self) -> int:
+        """Number of transformer layers."""
+        return len(self._windows)
+
+    @property
     def device(self) -> torch.device:
         """Where rows and logits live."""
         return self._device
@@ -241,6 +248,17 @@ class HuggingFaceModel(AbstractLanguageModel):
         """Sliding-window lengths of the layers that have one."""
         return frozenset(window for window in self._windows if window is not None)
 
+    def lower_layers(self, num_layers: int) -> HuggingFaceModel:
+        """Return the first layers with the final norm and head, sharing all weights.
+
+        The module stays as it is; hidden states are given by the whole model only.
+        """
+        lower = HuggingFaceModel(
+            lower_layers_of(self.module, num_layers), self.attention
+        )
+        lower._whole = self._whole
+        return lower
+
     def new_cache(self, capacity: int) -> SlotCache:
         """Return an empty pool of ``capacity`` slots for this model."""
         return SlotCache(len(self._windows), capacity, self.device)
@@ -249,6 +267,8 @@ class HuggingFaceModel(AbstractLanguageModel):
         self, rows: ForwardRows, cache: SlotCache, hidden_layers: tuple[int, ...] = ()
     ) -> ModelOutput:
         """Run the module on one row of nodes."""
+        if hidden_layers and self.module is not self._whole:
+            raise TreespecError("the lower layers of a model give no hidden states")
         self._select_attention()
         layers = [_SlotLayer(cache, i, rows) for i in range(len(self._windows))]
         call = _Call(rows, self._windows)
@@ -278,9 +298,13 @@ class HuggingFaceModel(AbstractLanguageModel):
         return ModelOutput(output.logits[0], hidden)
 
     def _select_attention(self) -> None:
-        """Make the module use our choice, which others may have changed meanwhile."""
-        if self.module.config._attn_implementation != self.attention:
-            self.module.set_attn_implementation(self.attention)
+        """Make the module use our choice, which others may have changed meanwhile.
+
+        Lower layers read the configuration of the whole model that they belong to.
+        """
+        for module in (self._whole, self.module):
+            if module.config._attn_implementation != self.attention:
+                module.set_attn_implementation(self.attention)
 
     def _stock_mask(
         self, rows: ForwardRows, cache: SlotCache

@@ -20,6 +20,7 @@ from treespec.models.gguf import unpack
 from treespec.models.hub import find_on_hub
 from treespec.models.huggingface import HuggingFaceModel
 from treespec.models.packed_linear import pack_linear_layers
+from treespec.models.quantize import quantize
 from treespec.models.source import (
     LocatedModel,
     ModelSource,
@@ -108,7 +109,8 @@ def inspect(located: LocatedModel, key: str) -> ModelInfo:
 def load_module(located: LocatedModel, key: str) -> torch.nn.Module:
     """Read a model's weights; returns it on its device, in evaluation mode, frozen.
 
-    On the CPU, float32 linear layers are packed: see ``packed_linear``. With
+    Linear layers are quantized if the source asks for it (``quantize``); others are
+    packed where the CPU has a faster kernel for them (``packed_linear``). With
     ``attn_implementation="treespec"`` the model comes with the attention that
     transformers prefers, for the adapter to replace.
     """
@@ -123,6 +125,8 @@ def load_module(located: LocatedModel, key: str) -> torch.nn.Module:
             key=key,
         )
     frozen: torch.nn.Module = model.eval().requires_grad_(False)
+    if source.quantization is not None:
+        quantize(frozen, source.quantization, key)
     pack_linear_layers(frozen)
     return frozen
 

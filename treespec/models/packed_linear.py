@@ -1,20 +1,28 @@
 """Linear layers in the layout of the CPU's own kernels.
 
 On a CPU a forward of a few rows waits for memory, so that checking a tree should cost
-about as much as one token. With weights as PyTorch stores them it does not: float32
-forwards of 2 to 8 rows took 1.5 to 1.8 times as long as one row where this was measured
-(``benchmarks/packed_linear.py``). With oneDNN's inner product over weights that were
-reordered once they took 0.9 to 1.3 times as long. The layout is what
-``torch.compile`` uses when it freezes a model; results differ from ``nn.Linear`` by
-rounding only.
+about as much as one token. With weights as PyTorch stores them it does not
+(``benchmarks/packed_linear.py`` measures it):
+
+- float32 forwards of 2 to 8 rows took 1.5 to 1.8 times as long as one row; with
+  oneDNN's inner product over weights that were reordered once, 0.9 to 1.3 times. The
+  layout is what ``torch.compile`` uses when it freezes a model.
+- bfloat16 and float16 on a CPU without instructions for them took time by the row.
+  FBGEMM's kernel reads float16 weights and multiplies in float32.
+
+Results differ from ``nn.Linear`` by rounding only.
 """
 
 from __future__ import annotations
 
-from typing import TypeGuard
+from collections import Counter
 
 import torch
 from torch import Tensor, nn
+
+from treespec.models.fbgemm import fbgemm_packing, has_fbgemm
+
+_MAX_HALF = torch.finfo(torch.float16).max
 
 
 class PackedLinear(nn.Module):
@@ -24,6 +32,7 @@ class PackedLinear(nn.Module):
         """Reorder the weight of ``linear``; the original is not kept."""
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.packed_bytes = linear.weight.nbytes
         self._packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach())
         self.bias = linear.bias
 
@@ -57,31 +66,80 @@ class TiedLinear(nn.Module):
         return output.reshape(*rows.shape[:-1], -1)
 
 
+class PackedHalfLinear(nn.Module):
+    """A bfloat16 or float16 linear layer for a CPU without instructions for the type.
+
+    The weight is kept in float16, rows are multiplied in float32, and the result is
+    rounded to their type once, as the stock kernel does. Every bfloat16 weight is
+    exact in float16 except those below 6.1e-5, which move by at most 3e-8.
+    """
+
+    def __init__(self, linear: nn.Linear) -> None:
+        """Pack the weight of ``linear``, whose magnitudes float16 can hold.
+
+        The original is not kept. A weight that another module reads as well, an
+        embedding, is a second copy from here on.
+        """
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.packed_bytes = linear.weight.nbytes
+        bias = None if linear.bias is None else linear.bias.detach().float()
+        with fbgemm_packing():
+            self._packed = torch.ops.quantized.linear_prepack_fp16(
+                linear.weight.detach().float(), bias
+            )
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Return ``rows @ weight.T + bias``; [..., I] -> [..., O]."""
+        output: Tensor = torch.ops.quantized.linear_dynamic_fp16(
+            rows.float(), self._packed
+        )
+        return output.to(rows.dtype)
+
+
 def pack_linear_layers(module: nn.Module) -> int:
-    """Replace the float32 CPU linear layers of ``module`` in place.
+    """Replace the CPU linear layers of ``module`` for which there is a faster kernel.
 
     Returns:
-        How many layers were replaced; 0 where the CPU or the build has no oneDNN.
+        How many layers were replaced.
     """
-    if not torch._C._has_mkldnn:
-        return 0
-    uses: dict[int, int] = {}
-    for part in module.modules():
-        for parameter in part.parameters(recurse=False):
-            uses[id(parameter)] = uses.get(id(parameter), 0) + 1
+    uses = Counter(
+        id(parameter)
+        for part in module.modules()
+        for parameter in part.parameters(recurse=False)
+    )
     count = 0
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
-            if _fits(child):
-                is_tied = uses[id(child.weight)] > 1
-                replacement = TiedLinear if is_tied else PackedLinear
-                setattr(parent, name, replacement(child))
+            if type(child) is not nn.Linear or child.weight.device.type != "cpu":
+                continue
+            kind = _faster_kind(child, is_tied=uses[id(child.weight)] > 1)
+            if kind is not None:
+                setattr(parent, name, kind(child))
                 count += 1
     return count
 
 
-def _fits(child: nn.Module) -> TypeGuard[nn.Linear]:
-    """Whether a module is exactly a float32 ``nn.Linear`` on the CPU."""
-    if type(child) is not nn.Linear:
+def _faster_kind(
+    linear: nn.Linear, *, is_tied: bool
+) -> type[PackedLinear | TiedLinear | PackedHalfLinear] | None:
+    """Return what a linear layer on the CPU is to be replaced by, if anything."""
+    weight = linear.weight
+    if weight.dtype == torch.float32:
+        if not torch._C._has_mkldnn:
+            return None
+        return TiedLinear if is_tied else PackedLinear
+    if not _lacks_instructions(weight.dtype) or not has_fbgemm():
+        return None
+    return PackedHalfLinear if weight.abs().max() <= _MAX_HALF else None
+
+
+def _lacks_instructions(dtype: torch.dtype) -> bool:
+    """Return whether oneDNN has no kernel of this half type for this CPU."""
+    if not torch._C._has_mkldnn:
         return False
-    return child.weight.dtype == torch.float32 and child.weight.device.type == "cpu"
+    supported = {
+        torch.bfloat16: torch.ops.mkldnn._is_mkldnn_bf16_supported,
+        torch.float16: torch.ops.mkldnn._is_mkldnn_fp16_supported,
+    }
+    return dtype in supported and not supported[dtype]()

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from treespec.errors import TreespecError
+from treespec.models.quantize import check_quantization
 
 _DTYPES = ("auto", "float32", "bfloat16", "float16")
 _ATTENTIONS = ("treespec", "sdpa", "eager")
@@ -34,6 +35,7 @@ class ModelSource:
         attn_implementation: ``treespec`` (own), or stock ``sdpa`` and ``eager``.
         revision: Branch, tag or commit of ``hub_id``.
         trust_remote_code: Whether code that comes with the model may run.
+        quantization: ``int8`` linear layers; ``None`` leaves them in ``dtype``.
     """
 
     path: str | None = None
@@ -45,6 +47,7 @@ class ModelSource:
     attn_implementation: str = "treespec"
     revision: str | None = None
     trust_remote_code: bool = False
+    quantization: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,8 @@ def check_source(source: ModelSource, key: str) -> None:
         )
     if source.wheel is not None:
         _check_wheel(source.wheel, source.wheel_sha256, key)
-    resolve_device(source, key)
+    device = resolve_device(source, key)
+    check_quantization(source.quantization, device.type, key)
 
 
 def resolve_device(source: ModelSource, key: str) -> torch.device:

@@ -62,6 +62,11 @@ class TableModel(AbstractLanguageModel):
         return self._max_positions
 
     @property
+    def num_layers(self) -> int:
+        """One: the lookup."""
+        return 1
+
+    @property
     def device(self) -> torch.device:
         """The CPU."""
         return torch.device("cpu")
@@ -70,6 +75,13 @@ class TableModel(AbstractLanguageModel):
     def windows(self) -> frozenset[int]:
         """No layer has a sliding window."""
         return frozenset()
+
+    def lower_layers(self, num_layers: int) -> TableModel:
+        """Return the same table, with a list of forwards of its own."""
+        assert num_layers == 1
+        return TableModel(
+            self._table, self._vocab_size, self._max_positions, self._dtype
+        )
 
     def new_cache(self, capacity: int) -> SlotCache:
         """Return a pool with one layer: keys are tokens, values are positions."""

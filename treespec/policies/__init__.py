@@ -4,11 +4,21 @@ from treespec.policies.base import (
     AbstractDraftPolicy,
     Growth,
     as_layer,
+    drawn_children,
     drawn_layer,
     layer_limit,
 )
 from treespec.policies.chain import Chain, SampledChain
+from treespec.policies.ready_trees import (
+    calibrated_tree,
+    comb_tree,
+    geometric_tree,
+    given_tree,
+    optimal_tree,
+)
 from treespec.policies.sampled_tree import SampledTree
+from treespec.policies.shape import TreeShape
+from treespec.policies.static_tree import StaticTree
 from treespec.policies.top_k_tree import TopKTree
 
 __all__ = [
@@ -17,8 +27,16 @@ __all__ = [
     "Growth",
     "SampledChain",
     "SampledTree",
+    "StaticTree",
     "TopKTree",
+    "TreeShape",
     "as_layer",
+    "calibrated_tree",
+    "comb_tree",
+    "drawn_children",
     "drawn_layer",
+    "geometric_tree",
+    "given_tree",
     "layer_limit",
+    "optimal_tree",
 ]

@@ -140,10 +140,34 @@ def drawn_layer(
     """
     num_children = min(num_children, growth.room)
     rows = _likeliest_rows(growth, growth.room // num_children)
+    counts = torch.full_like(rows, num_children)
+    return drawn_children(growth, proposal, rows, counts, num_children)
+
+
+def drawn_children(
+    growth: Growth,
+    proposal: ProposalKind,
+    rows: Tensor,
+    num_children: Tensor,
+    most: int,
+) -> Layer | None:
+    """Return drawn children of some of the frontier's nodes, or ``None``.
+
+    Args:
+        growth: The tree so far.
+        proposal: How siblings are drawn.
+        rows: Which nodes of the frontier get children: known ones.  # [R]
+        num_children: Children of each; fewer where a law is smaller. Must not depend
+            on what is drawn. Unequal numbers need a kind whose first children do not
+            depend on their number, such as with or without replacement.  # [R]
+        most: The largest of these numbers.
+    """
     if rows.shape[0] == 0:
         return None
     laws = growth.draft.law(growth.sampling, growth.vocab_size)
-    drawn = draw_siblings(proposal, laws[rows], num_children, growth.chance)
+    drawn = draw_siblings(proposal, laws[rows], most, growth.chance)
+    ranks = torch.arange(drawn.shape[-1], device=drawn.device)
+    drawn = drawn.masked_fill(ranks >= num_children[:, None], NO_TOKEN)
     places = (drawn != NO_TOKEN).nonzero(as_tuple=True)
     parent_rows, tokens = rows[places[0]], drawn[places]
     first_draws = (~_is_repeated(drawn)[places]).nonzero().flatten()

@@ -1,0 +1,228 @@
+"""What ``treespec calibrate`` measures: how often each rank is accepted, what it costs.
+
+A plain record and its file; nothing here measures anything.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from treespec.errors import TreespecError
+
+SCHEMA = 1
+"""Number of the file's layout; a file of another one is refused."""
+_WAY_OUT = "write it anew with treespec calibrate"
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Measured seconds of single forwards, each a median.
+
+    Between measured sizes time is interpolated, beyond them it stays as it is.
+
+    Attributes:
+        target_s: Rows in one forward of the target -> seconds; a tree of N nodes
+            besides its root has 1 + N rows.
+        draft_s: Nodes in one expansion by the drafter -> seconds.
+    """
+
+    target_s: Mapping[int, float]
+    draft_s: Mapping[int, float]
+
+    def __post_init__(self) -> None:
+        """Check sizes and seconds."""
+        for name in ("target_s", "draft_s"):
+            seconds = getattr(self, name)
+            if not isinstance(seconds, Mapping) or not seconds:
+                raise TreespecError(
+                    f"{name} must map sizes to seconds, got {seconds!r}"
+                )
+            for size, value in seconds.items():
+                if not (_is_count(size) and size >= 1 and _is_seconds(value)):
+                    raise TreespecError(
+                        f"{name} must map sizes >= 1 to seconds > 0, got {size!r}: "
+                        f"{value!r}"
+                    )
+
+    def target(self, num_rows: int) -> float:
+        """Return the seconds of a target forward with so many rows."""
+        return _interpolated(self.target_s, num_rows)
+
+    def draft(self, width: int) -> float:
+        """Return the seconds of expanding so many nodes at once."""
+        return _interpolated(self.draft_s, width)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How often the k-th child of a node is the accepted one, depth by depth.
+
+    Only the first children are followed: depth d counts if ranks 0 were accepted above
+    it. Acceptance depends on the pair, the rule, the sampling and the prompts: measure
+    it again for each.
+
+    Attributes:
+        reached: Nodes at depth d - 1 whose children were up for acceptance; entry 0
+            is the root's.  # [D]
+        accepted: Of these, how often the child of each rank was the accepted
+            one.  # [D][K]
+        costs: What forwards take; ``None`` if that was not measured.
+        about: What was measured: JSON-ready words for whoever reads the file.
+    """
+
+    reached: tuple[int, ...]
+    accepted: tuple[tuple[int, ...], ...]
+    costs: Costs | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check that the counts fit together."""
+        if not self.reached or len(self.reached) != len(self.accepted):
+            raise TreespecError(
+                f"reached has {len(self.reached)} depths and accepted has "
+                f"{len(self.accepted)}; both must have the same, at least one"
+            )
+        if len({len(row) for row in self.accepted}) != 1 or not self.accepted[0]:
+            raise TreespecError(
+                "accepted must have the same number of ranks at every depth, at least "
+                f"one, got {[len(row) for row in self.accepted]}"
+            )
+        for reached, row in zip(self.reached, self.accepted, strict=True):
+            if not all(map(_is_count, (reached, *row))) or sum(row) > reached:
+                raise TreespecError(
+                    f"accepted must count at most as many as were reached, got "
+                    f"{list(row)} of {reached}"
+                )
+        if self.reached[0] == 0:
+            raise TreespecError(
+                "reached is 0 at depth 1: no step was measured; give more prompts or "
+                "more max_new_tokens"
+            )
+
+    @property
+    def depth(self) -> int:
+        """D, the deepest depth that was tried."""
+        return len(self.reached)
+
+    @property
+    def num_ranks(self) -> int:
+        """K, the children of one node that were tried."""
+        return len(self.accepted[0])
+
+    @property
+    def acceptance(self) -> tuple[float, ...]:  # [K]
+        """Probability that the child of each rank is the accepted one.
+
+        All depths pooled: Sequoia's acceptance vector (2402.12374).
+        """
+        num_reached = sum(self.reached)
+        return tuple(
+            sum(ranks) / num_reached for ranks in zip(*self.accepted, strict=True)
+        )
+
+    @property
+    def acceptance_by_depth(self) -> tuple[tuple[float, ...], ...]:  # [D][K]
+        """The same for each depth apart (Medusa's accuracies, 2401.10774).
+
+        A depth that was never reached has the pooled probabilities.
+        """
+        return tuple(
+            tuple(count / reached for count in row) if reached else self.acceptance
+            for reached, row in zip(self.reached, self.accepted, strict=True)
+        )
+
+    def write(self, path: Path) -> None:
+        """Write the file, so that it is there entirely or not at all.
+
+        Raises:
+            OSError: The disk refuses.
+        """
+        content: dict[str, Any] = {
+            "schema": SCHEMA,
+            "reached": list(self.reached),
+            "accepted": [list(row) for row in self.accepted],
+            "acceptance": list(self.acceptance),  # for the reader; not read back
+            "target_s": None if self.costs is None else dict(self.costs.target_s),
+            "draft_s": None if self.costs is None else dict(self.costs.draft_s),
+            "about": dict(self.about),
+        }
+        partial = path.with_name(path.name + ".partial")
+        text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, path)
+
+    @classmethod
+    def read(cls, path: Path) -> Calibration:
+        """Read a file that ``write`` has written.
+
+        Raises:
+            TreespecError: There is none, or it is something else.
+        """
+        content = _read_json(path)
+        if content.get("schema") != SCHEMA:
+            raise TreespecError(
+                f"{path} has schema {content.get('schema')!r}, but this version of "
+                f"treespec reads schema {SCHEMA}; {_WAY_OUT}"
+            )
+        try:
+            costs = None
+            if content["target_s"] is not None or content["draft_s"] is not None:
+                costs = Costs(_sizes(content["target_s"]), _sizes(content["draft_s"]))
+            return cls(
+                reached=tuple(content["reached"]),
+                accepted=tuple(tuple(row) for row in content["accepted"]),
+                costs=costs,
+                about=content.get("about", {}),
+            )
+        except TreespecError as error:
+            raise TreespecError(f"{path}: {error}; {_WAY_OUT}") from error
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise TreespecError(
+                f"{path} is no calibration ({type(error).__name__}: {error}); "
+                f"{_WAY_OUT}"
+            ) from error
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise TreespecError(
+            f"cannot read {path}: {error.strerror or error}; {_WAY_OUT}"
+        ) from error
+    except ValueError as error:
+        raise TreespecError(f"{path} is not JSON ({error}); {_WAY_OUT}") from error
+    if not isinstance(content, dict):
+        raise TreespecError(f"{path} is no calibration, but a list; {_WAY_OUT}")
+    return content
+
+
+def _sizes(seconds: Mapping[str, float]) -> dict[int, float]:
+    return {int(size): value for size, value in seconds.items()}
+
+
+def _interpolated(seconds: Mapping[int, float], size: int) -> float:
+    sizes: Sequence[int] = sorted(seconds)
+    if size <= sizes[0]:
+        return seconds[sizes[0]]
+    for low, high in pairwise(sizes):
+        if size <= high:
+            share = (size - low) / (high - low)
+            return seconds[low] + share * (seconds[high] - seconds[low])
+    return seconds[sizes[-1]]
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_seconds(value: object) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and isinstance(value, int | float) and 0 < value < math.inf
