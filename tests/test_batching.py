@@ -1,5 +1,6 @@
 """Requests share rows and pools, and nothing else."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import permutations
 
@@ -23,8 +24,19 @@ from tests.tiny import FAMILIES, Family, perturbed
 from treespec.acceptance import ChainSpeculative, Greedy, SampleAndMatch
 from treespec.controllers import Constant
 from treespec.decoder import GREEDY_SAMPLING, Run, SpeculativeDecoder
-from treespec.drafters import DraftModel, PromptLookup
+from treespec.drafters import (
+    AbstractDrafter,
+    AbstractDraftSession,
+    Cascade,
+    DraftModel,
+    Marginals,
+    Merge,
+    PromptLookup,
+    TokenRecycling,
+)
 from treespec.drafters.draft_model import DraftModelSession
+from treespec.drafters.marginals import MarginalsSession
+from treespec.drafters.team import AbstractTeamSession
 from treespec.models.huggingface import HuggingFaceModel
 from treespec.policies import (
     AbstractDraftPolicy,
@@ -32,13 +44,15 @@ from treespec.policies import (
     Chain,
     SampledBestFirst,
     SampledChain,
+    SampledTree,
     TopKTree,
 )
 from treespec.sampling import Sampling
-from treespec.verifiers import Sequential, TreeAttention
+from treespec.verifiers import TreeAttention
 
 DEPTH = 4
 RAGGED = [0, 1, 3, 4]
+Around = Callable[[DraftModel], AbstractDrafter]
 """Tokens that are right in one round, per request; the next round permutes them."""
 
 
@@ -175,22 +189,59 @@ def test_a_pool_in_pieces_admits_everyone_in_the_end() -> None:
         assert list(result.tokens) == continuation(next_token, prompt, 7)
 
 
-def check_both_caches(
-    run: Run, target: PreTrainedModel, draft: PreTrainedModel
-) -> None:
-    """Fresh keys in both pools, first and last layer, and no slot lost."""
+def model_sessions(session: AbstractDraftSession) -> list[DraftModelSession]:
+    """The draft models that are at work in a session."""
+    if isinstance(session, DraftModelSession):
+        return [session]
+    if isinstance(session, MarginalsSession):
+        return model_sessions(session.session)
+    if isinstance(session, AbstractTeamSession):
+        parts = (model_sessions(member.session) for member in session.members)
+        return [one for part in parts for one in part]
+    return []
+
+
+def check_all_caches(run: Run, target: PreTrainedModel, draft: PreTrainedModel) -> None:
+    """Fresh keys in all pools, first and last layer, and no slot lost."""
     active = run.scheduler.active
     sequences = [r.sequence for r in active if r.sequence is not None]
     assert_no_slot_leaks(run.target, sequences)
     for sequence in sequences:
         assert_cache_is_fresh(run.target, sequence, target)
-    assert isinstance(run.draft, DraftModelSession)
-    drafting = list(run.draft.sequences.values())
-    assert_no_slot_leaks(run.draft.session, drafting)
-    for sequence, request in zip(sequences, active, strict=True):
-        told = run.draft.sequences[request.key]
-        assert told.tokens == sequence.tokens
-        assert_cache_is_fresh(run.draft.session, told, draft)
+    for drafting in model_sessions(run.draft):
+        assert_no_slot_leaks(drafting.session, list(drafting.sequences.values()))
+        for sequence, request in zip(sequences, active, strict=True):
+            told = drafting.sequences[request.key]
+            assert told.tokens == sequence.tokens
+            assert_cache_is_fresh(drafting.session, told, draft)
+
+
+def check_after_every_step(
+    family: Family, around: Around, policy: AbstractDraftPolicy
+) -> Run:
+    """Decode with a draft that agrees now and then: whole paths are kept, and parts."""
+    target = reference(family, 1)
+    draft, drafting = (perturbed(target, noise=0.15, seed=3) for _ in range(2))
+    decoder = SpeculativeDecoder(
+        adapted(family, 1),
+        around(DraftModel(HuggingFaceModel(drafting))),
+        policy,
+        Greedy(),
+        TreeAttention(),
+        Constant(3, 3, 6),
+        trace=True,
+    )
+    prompts = [[1, 5, 6, 7, 8, 9, 10, 11, 12, 13], [3]]
+    run = Run(decoder, prompts, GREEDY_SAMPLING, 24, 0, ())
+    assert model_sessions(run.draft)
+    for committed in run.steps():
+        if committed.prompt == 1 and committed.finish_reason is None:
+            check_all_caches(run, target, draft)
+    accepted = {r.num_accepted for q in run.requests for r in q.records}
+    assert len(accepted) > 1
+    assert max(accepted) > 1
+    assert run.target.cache.num_live == 0
+    return run
 
 
 @pytest.mark.parametrize(
@@ -200,47 +251,29 @@ def check_both_caches(
 def test_after_every_step_both_caches_hold_the_committed_text(
     family: Family, policy: AbstractDraftPolicy
 ) -> None:
-    """Public case 06: rejected keys piled up, in some layers only.
-
-    The draft agrees now and then, so that parts of paths are kept, and whole ones.
-    """
-    target = reference(family, 1)
-    draft, drafting = (perturbed(target, noise=0.15, seed=3) for _ in range(2))
-    decoder = SpeculativeDecoder(
-        adapted(family, 1),
-        DraftModel(HuggingFaceModel(drafting)),
-        policy,
-        Greedy(),
-        TreeAttention(),
-        Constant(3, 3, 6),
-    )
-    prompts = [[1, 5, 6, 7, 8, 9, 10, 11, 12, 13], [3]]
-    run = Run(decoder, prompts, GREEDY_SAMPLING, 24, 0, ())
-    for committed in run.steps():
-        if committed.prompt == 1 and committed.finish_reason is None:
-            check_both_caches(run, target, draft)
-    accepted = {r.num_accepted for q in run.requests for r in q.records}
-    assert len(accepted) > 1
-    assert max(accepted) > 1
-    assert run.target.cache.num_live == 0
+    """Public case 06: rejected keys piled up, in some layers only."""
+    check_after_every_step(family, lambda model: model, policy)
 
 
-@pytest.mark.parametrize("verifier", [TreeAttention(), Sequential()])
-def test_no_slot_leaks_over_200_steps(verifier: TreeAttention | Sequential) -> None:
-    next_token = mixing(13)
-    plan = {row: RAGGED[row:] + RAGGED[:row] for row in range(4)}
-    base = scripted_decoder(
-        greedy_table(next_token, 13), agreeing(next_token, plan), depth=DEPTH, top_k=2
-    )
-    decoder = replace(base, verifier=verifier, max_concurrent=2)
-    prompts = [[row] * (row + 1) for row in range(4)]
-    run = Run(decoder, prompts, GREEDY_SAMPLING, 330, 0, ())
-    for _ in run.steps():
-        # A finished request keeps its slots until the step has been reported.
-        sequences = [q.sequence for q in run.scheduler.active if q.sequence is not None]
-        assert_no_slot_leaks(run.target, sequences)
-    assert sum(len(request.records) for request in run.requests) >= 200
-    assert run.target.cache.num_free == run.target.cache.capacity
+@pytest.mark.parametrize(
+    "around",
+    [
+        Marginals,
+        lambda model: Cascade((PromptLookup(1), model), (0.5,)),
+        lambda model: Cascade((model, Marginals(model), model), (0.5, 0.3)),
+        lambda model: Merge((TokenRecycling(), model)),
+    ],
+    ids=["marginals", "cascade", "models", "merge"],
+)
+@pytest.mark.parametrize("policy", [Chain(), TopKTree(3), SampledTree(2)], ids=repr)
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+def test_caches_of_models_that_are_asked_now_and_then_hold_the_text_too(
+    family: Family, around: Around, policy: AbstractDraftPolicy
+) -> None:
+    """A model may be passed over for whole steps, and asked about leaves only."""
+    run = check_after_every_step(family, around, policy)
+    sources = {node.source for q in run.requests for node in q.traces}
+    assert sources == set(run.decoder.drafter.source_names)
 
 
 def test_prompt_lookup_keeps_an_index_per_request() -> None:

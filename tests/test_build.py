@@ -8,11 +8,12 @@ from omegaconf import OmegaConf
 from treespec import build
 from treespec.acceptance import SampleAndMatch
 from treespec.build import build_job
-from treespec.drafters import PromptLookup
+from treespec.drafters import DraftModel, PromptLookup
 from treespec.errors import TreespecError
 from treespec.job import DRAFT, TARGET
 from treespec.policies import Chain, TopKTree
 from treespec.runner import check
+from treespec.testing.toys import random_model, table_model
 from treespec.verifiers import Sequential
 
 CONF = Path(__file__).parents[1] / "conf"
@@ -127,6 +128,32 @@ def test_nested_parts_are_built_and_models_are_handed_over():
     drafter = strategies.drafter({TARGET: model})
     assert drafter.parts == [Chain(), SampleAndMatch()]
     assert drafter.model is model
+
+
+def test_models_of_nested_drafters_are_handed_over_once_they_are_loaded():
+    strategies = build_job(composed("drafter=lookup_then_model")).strategies
+    assert strategies.needs == {DRAFT}
+    model = table_model(random_model(8, seed=1), 8)
+    drafter = strategies.drafter({DRAFT: model})
+    lookup, draft = drafter.drafters
+    assert isinstance(lookup, PromptLookup)
+    assert draft == DraftModel(model)
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("0.max_ngram=1", r"drafter\.drafters\[0\]\.min_ngram must be between 1 and "),
+        ("0.max_ngram=x", r"drafter\.drafters\[0\]\.max_ngram must be an integer"),
+        ("1.model=7", r"drafter\.drafters\[1\]\.model must be a language model, got 7"),
+        ("1._target_=treespec.policies.Chain", r"drafter\.drafters\[1\]\.model: "),
+        ("1=x", r"drafter\.drafters\[1\] must be a drafter, got 'x'"),
+    ],
+)
+def test_a_mistake_in_a_nested_part_names_its_place(override, says):
+    """Each part knows its keys as if it stood alone: ``drafter.model``."""
+    with pytest.raises(TreespecError, match=f"^{says}"):
+        build_job(composed("drafter=lookup_then_model", f"drafter.drafters.{override}"))
 
 
 def test_a_missing_argument_is_named():

@@ -274,6 +274,49 @@ def test_what_a_policy_prunes_is_not_verified_and_the_draft_keeps_the_right_slot
     assert sum(step.num_accepted for step in result.steps) > 3
 
 
+def test_the_successors_are_told_with_the_line_that_was_accepted():
+    """Ids in the grown tree would name other nodes than those that were verified."""
+    told = []
+
+    @dataclass(frozen=True)
+    class Told(ScriptedDrafter):
+        num_successors: int = 3
+
+        def start(self, setting):
+            session = super().start(setting)
+            commit = session.commit
+
+            def tell(request, feedback):
+                told.append(feedback)
+                commit(request, feedback)
+
+            session.commit = tell
+            return session
+
+    next_token = mixing(VOCAB_SIZE)
+
+    def second_is_right(ask: Ask) -> list[int]:
+        right = next_token(ask.text + ask.path)
+        return [(right + 1) % VOCAB_SIZE, right]
+
+    (result,) = decoder(
+        target=greedy_table(next_token, VOCAB_SIZE),
+        drafter=Told(second_is_right),
+        policy=SecondThoughts(),
+        controller=Constant(max_depth=3, max_width=8, max_nodes=9),
+    ).generate([[5, 6, 7]], max_new_tokens=40)
+    for feedback in told:
+        said, line = feedback.successors, feedback.successors.line
+        accepted = said.after[list(line)].tolist()[1:]
+        assert accepted == list(feedback.tokens[: len(feedback.node_ids)])
+        assert len(line) == len(feedback.node_ids) + 1
+        assert said.tokens[line[-1], 0] == feedback.tokens[-1]
+        assert said.tokens.shape == said.logprobs.shape == (len(said.after), 3)
+    assert sum(len(feedback.tokens) for feedback in told) == len(result.tokens)
+    differs = [f for f in told if f.node_ids and f.node_ids != f.successors.line[1:]]
+    assert differs, "pruned trees were numbered anew"
+
+
 @dataclass(frozen=True, slots=True)
 class KeepsAll(AbstractDraftPolicy):
     """Says that it prunes, and does not."""

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from itertools import product
 
 import pytest
 import torch
@@ -18,7 +19,15 @@ from tests.tiny import FAMILIES, Family, perturbed, tiny_model
 from treespec.acceptance import AbstractAcceptanceRule, Greedy, SampleAndMatch
 from treespec.controllers import Constant
 from treespec.decoder import SpeculativeDecoder
-from treespec.drafters import AbstractDrafter, DraftModel, PromptLookup
+from treespec.drafters import (
+    AbstractDrafter,
+    Cascade,
+    DraftModel,
+    Marginals,
+    Merge,
+    PromptLookup,
+    TokenRecycling,
+)
 from treespec.models.huggingface import HuggingFaceModel
 from treespec.policies import (
     AbstractDraftPolicy,
@@ -51,18 +60,26 @@ POLICIES: tuple[AbstractDraftPolicy, ...] = (
     comb_tree(2, 3, "without_replacement"),
 )
 DRAFTERS = ("prompt_lookup", "other_model", "same_model")
+MORE_DRAFTERS = ("token_recycling", "cascade", "merge", "marginals")
+"""With two families, one with sliding windows: what they add knows no family."""
 
 
 @cache
 def drafter(name: str, family: Family) -> AbstractDrafter:
-    if name == "prompt_lookup":
-        return PromptLookup()
-    if name == "other_model":
-        return DraftModel(adapted(family, DRAFT_SEED))
-    if name == "same_model":
-        return DraftModel(adapted(family, TARGET_SEED))
+    if name in {"prompt_lookup", "token_recycling"}:
+        return PromptLookup() if name == "prompt_lookup" else TokenRecycling(3)
+    if name in {"other_model", "same_model"}:
+        seed = DRAFT_SEED if name == "other_model" else TARGET_SEED
+        return DraftModel(adapted(family, seed))
     similar = perturbed(reference(family, TARGET_SEED), noise=0.1, seed=3)
-    return DraftModel(HuggingFaceModel(similar))
+    model = DraftModel(HuggingFaceModel(similar))
+    around = {
+        "similar_model": model,
+        "cascade": Cascade((PromptLookup(), model), (0.5,)),
+        "merge": Merge((PromptLookup(), TokenRecycling(3), model)),
+        "marginals": Marginals(model),
+    }
+    return around[name]
 
 
 @cache
@@ -89,8 +106,10 @@ def decoder(
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=repr)
-@pytest.mark.parametrize("source", DRAFTERS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "source"),
+    [*product(FAMILIES, DRAFTERS), *product(("llama", "gemma3"), MORE_DRAFTERS)],
+)
 def test_every_combination_equals_generate(
     family: Family, source: str, policy: AbstractDraftPolicy
 ) -> None:
@@ -216,10 +235,16 @@ def test_embedding_tables_of_different_width_go_together(
     """Public case 30: 151,936 rows against 152,064, over the same tokens."""
     target = tiny_model("llama", 1, vocab_size=target_size, num_layers=2)
     draft = tiny_model("llama", 2, vocab_size=draft_size, num_layers=2)
-    for policy in (Chain(), SampledChain(), TopKTree(3)):
+    model = DraftModel(HuggingFaceModel(draft))
+    lookup = PromptLookup()
+    for drafter, policy in (
+        *product((model,), (Chain(), SampledChain(), TopKTree(3))),
+        *product((Cascade((lookup, model), (0.6,)),), (Chain(), SampledTree(2))),
+        *product((Merge((lookup, model)),), (TopKTree(3), SampledTree(2))),
+    ):
         speculative = SpeculativeDecoder(
             HuggingFaceModel(target),
-            DraftModel(HuggingFaceModel(draft)),
+            drafter,
             policy,
             Greedy(),
             TreeAttention(),

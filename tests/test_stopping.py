@@ -1,5 +1,6 @@
 """When a text ends: end-of-sequence ids, stop strings, lengths, contexts."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -20,7 +21,15 @@ from tests.tiny import FAMILIES, TOKENS, Family, tiny_tokenizer
 from treespec.acceptance import Greedy
 from treespec.controllers import Constant
 from treespec.decoder import SpeculativeDecoder
-from treespec.drafters import DraftModel, PromptLookup
+from treespec.drafters import (
+    AbstractDrafter,
+    Cascade,
+    DraftModel,
+    Marginals,
+    Merge,
+    PromptLookup,
+    TokenRecycling,
+)
 from treespec.models import session as session_module
 from treespec.models.table import TableModel
 from treespec.policies import (
@@ -136,18 +145,27 @@ def test_texts_end_where_those_of_generate_end(
 
 # Length: public case 26
 
+SAME = DraftModel(adapted("llama", 1))
+SOURCES = {
+    "same_model": SAME,
+    "prompt_lookup": PromptLookup(),
+    "token_recycling": TokenRecycling(),
+    "cascade": Cascade((PromptLookup(), SAME), (0.6,)),
+    "merge": Merge((TokenRecycling(), SAME)),
+    "marginals": Marginals(SAME),
+}
+
 
 @pytest.mark.parametrize("count", [0, 1, 2, DEPTH, DEPTH + 1, DEPTH + 2, 17])
-@pytest.mark.parametrize("source", ["same_model", "prompt_lookup"])
+@pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("policy", SEARCHES, ids=repr)
 def test_exactly_as_many_tokens_as_asked_for(
     count: int, source: str, policy: AbstractDraftPolicy
 ) -> None:
     """Blocks overshot by up to their depth, and one token meant 0 / 0 drafts."""
-    same = DraftModel(adapted("llama", 1))
     decoder = SpeculativeDecoder(
         adapted("llama", 1),
-        same if source == "same_model" else PromptLookup(),
+        SOURCES[source],
         policy,
         Greedy(),
         TreeAttention(),
@@ -212,7 +230,14 @@ def test_a_prompt_that_fills_the_context_yields_nothing() -> None:
 
 
 @pytest.mark.parametrize("draft_context", [3, 5, 8])
-def test_a_draft_with_a_shorter_context_falls_silent(draft_context: int) -> None:
+@pytest.mark.parametrize(
+    "around",
+    [lambda model: model, Marginals, lambda model: Cascade((model, model), (0.9,))],
+    ids=["model", "marginals", "cascade"],
+)
+def test_a_draft_with_a_shorter_context_falls_silent(
+    around: Callable[[DraftModel], AbstractDrafter], draft_context: int
+) -> None:
     next_token = mixing(9)
 
     def table(text: Text) -> list[float]:
@@ -223,7 +248,7 @@ def test_a_draft_with_a_shorter_context_falls_silent(draft_context: int) -> None
     draft = TableModel(table, 9, max_positions=draft_context)
     decoder = SpeculativeDecoder(
         greedy_table(next_token, 9),
-        DraftModel(draft),
+        around(DraftModel(draft)),
         Chain(),
         Greedy(),
         TreeAttention(),

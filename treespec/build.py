@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
@@ -219,9 +220,10 @@ class _Builder:
         try:
             return call()
         except TreespecError as error:
-            if key in str(error):
-                raise
-            raise TreespecError(f"{key}: {error}") from error
+            message = _at(key, str(error))
+            if key not in message:
+                message = f"{key}: {message}"
+            raise TreespecError(message) from error
         except Exception as error:  # whatever a constructor makes of wrong values
             raise TreespecError(
                 f"{key}: {config['_target_']} refuses its values "
@@ -251,6 +253,8 @@ class _Builder:
                 for index, item in enumerate(value)
             ]
         if isinstance(value, dict) and "_target_" in value:
+            if _wanted_models(value) and None in models.values():
+                return self._bound(value, key, models)  # no model is loaded yet
             return self._call(value, key, models)
         return value
 
@@ -294,6 +298,18 @@ def _target_error(key: str, target: str, error: Exception) -> TreespecError:
         f"{key}._target_: cannot import {target} ({_one_line(reason)}); write it as "
         f"module.Class, and run where `python -c 'import {module}'` works"
     )
+
+
+def _at(key: str, message: str) -> str:
+    """Return a part's message with its keys as they stand in the configuration.
+
+    What the second of several drafters calls ``drafter.model`` is
+    ``drafter.drafters[1].model`` there.
+    """
+    group, *inner = re.split(r"(?=[.[])", key)
+    if not inner or key in message:
+        return message
+    return re.sub(rf"\b{re.escape(group)}\.(?=\w)", lambda _: f"{key}.", message)
 
 
 def _check_arguments(

@@ -443,7 +443,9 @@ class Run:
         if k := self.decoder.drafter.num_successors:
             k = min(k, output.logits.shape[-1])
             best = output.logits.float().log_softmax(dim=-1).topk(k, dim=-1)
-            successors = Successors(draft.tree.tokens, best.indices, best.values)
+            successors = Successors(
+                draft.tree.tokens, best.indices, best.values, (0, *node_ids)
+            )
         grown_ids = draft.node_ids(node_ids)
         return Feedback(grown_ids, tuple(tokens), hidden, successors)
 

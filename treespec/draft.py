@@ -73,6 +73,20 @@ class AbstractDraft(ABC):
             Probabilities; a row of zeros where nothing is known.  # [F, V] float32
         """
 
+    def probs(self, vocab_size: int) -> Tensor:
+        """Return the probability of every child, without temperature.
+
+        As ``top`` has it, so a row may sum to less than one: the rest is for tokens
+        that the draft does not name.
+
+        Returns:
+            Probabilities.  # [F, V] float32
+        """
+        found, num_rows = self.top(vocab_size), self.row_sources().shape[0]
+        probs = found.logprobs.new_zeros((num_rows, vocab_size))
+        probs[found.rows, found.tokens] = found.logprobs.exp()
+        return probs
+
     @abstractmethod
     def known_rows(self) -> Tensor:  # [R]
         """Return the rows whose law is not empty, in ascending order."""
@@ -117,6 +131,10 @@ class DenseDraft(AbstractDraft):
         if self.temperature is not None:
             sampling = replace(sampling, temperature=self.temperature)
         return sampling.probs(self.logits)
+
+    def probs(self, vocab_size: int) -> Tensor:  # [F, V]
+        """Return the draft's own law of every node."""
+        return self.logits.float().softmax(dim=-1)
 
     def known_rows(self) -> Tensor:  # [F]
         """Return all rows."""

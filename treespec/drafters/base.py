@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -61,11 +60,14 @@ class Successors:
         after: The nodes' own tokens, the root's first.  # [N]
         tokens: What follows them, best first.  # [N, K]
         logprobs: Log-probabilities, without temperature.  # [N, K]
+        line: Rows of the root and of the accepted nodes, from the root downwards. Ids
+            in the grown tree are none: a policy may have pruned it.
     """
 
     after: Tensor
     tokens: Tensor
     logprobs: Tensor
+    line: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +136,10 @@ class AbstractDrafter(ABC):
     def hidden_layers(self) -> tuple[int, ...]:
         """Layers of the target whose outputs it wants; usually none."""
 
-    num_successors: ClassVar[int] = 0
-    """How many of the target's likeliest tokens it wants after every verified node."""
+    @property
+    def num_successors(self) -> int:
+        """How many of the target's likeliest tokens it wants after a verified node."""
+        return 0
 
     def cold(self) -> AbstractDrafter:
         """Return the same drafter without what it remembers of earlier requests.

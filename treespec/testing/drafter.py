@@ -89,6 +89,9 @@ def check_drafter(
     not change, and global randomness must stay untouched. Then whole texts are decoded
     with it: they must be those of plain decoding.
 
+    What a drafter remembers across requests makes its answers depend on the past, as
+    its user wants: its ``cold`` twin is checked.
+
     Args:
         drafter: The drafter, on the CPU or on the device of ``target``.
         target: A target with the hidden states that the drafter wants, in float32. By
@@ -104,6 +107,7 @@ def check_drafter(
     """
     with reported(drafter):
         _check_facts(drafter, target)
+        drafter = drafter.cold()
         models = [target] if target is not None else list(map(_toy, VOCAB_SIZES))
         draws = "draws random numbers, which a drafter must not"
         with leaves_alone(type(drafter).__name__, drafter, draws):

@@ -163,7 +163,7 @@ def rehearse(stage: Stage, prompt: Sequence[int], rounds: Sequence[Round]) -> Ep
             node_ids,
             tokens,
             None if output.hidden is None else output.hidden[[0, *node_ids]],
-            _successors(stage.drafter, tree, output.logits),
+            _successors(stage.drafter, tree, output.logits, node_ids),
         )
         target.commit(sequence, node_ids, tokens)
         with reported(stage.drafter, "commit"):
@@ -203,14 +203,17 @@ def _grow(
 
 
 def _successors(
-    drafter: AbstractDrafter, tree: TokenTree, logits: Tensor
+    drafter: AbstractDrafter,
+    tree: TokenTree,
+    logits: Tensor,
+    node_ids: tuple[int, ...],
 ) -> Successors | None:
     """Return what the target says at every node, if the drafter wants it."""
     if not drafter.num_successors:
         return None
     k = min(drafter.num_successors, logits.shape[-1])
     best = logits.log_softmax(dim=-1).topk(k, dim=-1)
-    return Successors(tree.tokens, best.indices, best.values)
+    return Successors(tree.tokens, best.indices, best.values, (0, *node_ids))
 
 
 def _next_token(text: Sequence[int], vocab_size: int) -> int:
