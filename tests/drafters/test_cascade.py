@@ -215,6 +215,9 @@ def test_sources_keep_their_names_and_equal_ones_get_numbers() -> None:
     )
     assert draft.row_sources().tolist() == [2]
     assert set(draft.top(2).sources.tolist()) == {2}
+    third = Cascade((pair, knowing(3)), (1.0,))
+    draft = asked(started(third, TEXT), make_tree([3], [-1]), [0])
+    assert draft.row_sources().tolist() == [2]
 
 
 @pytest.mark.parametrize(
