@@ -47,11 +47,10 @@ def nobody() -> ScriptedDrafter:
     "drafter",
     [
         Cascade((PromptLookup(), toy_draft(8)), (0.4,)),
-        Cascade((PromptLookup(2, 2), toy_draft(5), toy_draft(8, 2)), (0.6, 0.3)),
         Cascade((toy_draft(8, 2), PromptLookup(), toy_draft(5)), (0.3, 0.5)),
         Cascade((Marginals(PromptLookup()), Marginals(toy_draft(8))), (0.5,)),
     ],
-    ids=["lookup-model", "lookup-two-models", "model-lookup-model", "marginals"],
+    ids=["lookup-model", "model-lookup-model", "marginals"],
 )
 def test_a_cascade_keeps_the_contract(drafter: AbstractDrafter) -> None:
     check_drafter(drafter)
@@ -216,6 +215,9 @@ def test_sources_keep_their_names_and_equal_ones_get_numbers() -> None:
     )
     assert draft.row_sources().tolist() == [2]
     assert set(draft.top(2).sources.tolist()) == {2}
+    third = Cascade((pair, knowing(3)), (1.0,))
+    draft = asked(started(third, TEXT), make_tree([3], [-1]), [0])
+    assert draft.row_sources().tolist() == [2]
 
 
 @pytest.mark.parametrize(

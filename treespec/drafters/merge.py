@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from treespec.draft import AbstractDraft, Children
+from treespec.draft import AbstractDraft, Children, SparseDraft
 from treespec.drafters.base import AbstractDrafter, DraftSetting, Frontier
 from treespec.drafters.team import (
     AbstractTeam,
@@ -99,11 +99,14 @@ class MergedDraft(AbstractDraft):
 
     def top(self, k: int) -> Children:
         """Return at most ``k`` children of every node, best of the mixture first."""
-        given = self._given()
-        best = given.sum(dim=0).topk(min(k, self.vocab_size), dim=-1)
+        if all(isinstance(draft, SparseDraft) for draft in self.drafts):
+            return self._named().top(k)
+        probs = [draft.probs(self.vocab_size) for draft in self.drafts]
+        best = self._mixed(probs).topk(min(k, self.vocab_size), dim=-1)
         places = (best.values > 0).nonzero(as_tuple=True)
         rows, tokens = places[0], best.indices[places]
-        giver = given[:, rows, tokens].argmax(dim=0)
+        given = torch.stack([prob[rows, tokens] for prob in probs])
+        giver = (self._shares()[:, rows] * given).argmax(dim=0)
         return Children(
             rows=rows,
             tokens=tokens,
@@ -113,13 +116,11 @@ class MergedDraft(AbstractDraft):
 
     def law(self, sampling: Sampling, vocab_size: int) -> Tensor:
         """Return the mixture of the drafts' sampling laws."""
-        laws = torch.stack([d.law(sampling, vocab_size) for d in self.drafts])
-        mixed: Tensor = (self._shares()[:, :, None] * laws).sum(dim=0)
-        return mixed
+        return self._mixed([d.law(sampling, vocab_size) for d in self.drafts])
 
     def probs(self, vocab_size: int) -> Tensor:
         """Return the mixture of what the drafts say of every token."""
-        return self._given().sum(dim=0)
+        return self._mixed([draft.probs(vocab_size) for draft in self.drafts])
 
     def known_rows(self) -> Tensor:  # [R]
         """Return the rows that any draft knows."""
@@ -132,10 +133,31 @@ class MergedDraft(AbstractDraft):
         best, sources = self.top(1), torch.zeros_like(self._sources()[0])
         return sources.index_copy(0, best.rows, best.sources)
 
-    def _given(self) -> Tensor:  # [D, F, V]
-        """Return what every draft adds to the probability of every token."""
-        probs = torch.stack([draft.probs(self.vocab_size) for draft in self.drafts])
-        return self._shares()[:, :, None] * probs
+    def _named(self) -> SparseDraft:
+        """Return all candidates of drafts that name a few, without a whole law."""
+        found = [draft.top(self.vocab_size) for draft in self.drafts]
+        keys = [part.rows * self.vocab_size + part.tokens for part in found]
+        pool: Tensor = torch.unique(torch.cat(keys))
+        rows, tokens = pool // self.vocab_size, pool % self.vocab_size
+        probs = torch.zeros(len(found), pool.shape[0], device=pool.device)
+        for place, (part, key) in enumerate(zip(found, keys, strict=True)):
+            probs[place, torch.searchsorted(pool, key)] = part.logprobs.exp()
+        given = self._shares()[:, rows] * probs
+        total = given.sum(dim=0)
+        children = Children(
+            rows, tokens, total.log(), self._sources()[given.argmax(dim=0), rows]
+        )
+        order = total.argsort(descending=True)
+        order = order[rows[order].argsort(stable=True)]
+        return SparseDraft(children.select(order), self._sources().shape[1])
+
+    def _mixed(self, values: Sequence[Tensor]) -> Tensor:  # [F, V]
+        """Return the weighted mean of what every draft has per token."""
+        (first, *others), shares = values, self._shares()[:, :, None]
+        mixed = shares[0] * first
+        for share, value in zip(shares[1:], others, strict=True):
+            mixed = mixed + share * value
+        return mixed
 
     def _shares(self) -> Tensor:  # [D, F]
         """Return the weight of every draft at every node; they sum to one there."""
