@@ -20,7 +20,7 @@ def calibration(tmp_path: Path) -> str:
     costs = Costs({1: 1.0, 2: 1.0, 8: 1.1, 64: 2.0}, {1: 0.1, 8: 0.1})
     counts = (60, 20, 10)
     path = tmp_path / "calibration.json"
-    Calibration((100, 60), (counts, counts[1:] + (5,)), costs).write(path)
+    Calibration((100, 60), (counts, (*counts[1:], 5)), costs).write(path)
     return str(path)
 
 
