@@ -130,7 +130,9 @@ def test_where_nothing_is_known_it_asks_what_else_there_is() -> None:
     assert nothing.tree(policy, chance).num_drafted == 0
 
 
-def test_a_higher_power_makes_wider_and_a_higher_threshold_smaller_trees() -> None:
+def test_a_higher_power_makes_wider_trees_and_a_higher_threshold_asks_less_often() -> (
+    None
+):
     def mean(policy: SampledBestFirst, of: str) -> float:
         found = 0.0
         for seed in range(30):
