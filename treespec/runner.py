@@ -231,7 +231,8 @@ def _load(
         _say(f"loading the {name} model: {part.located.name}")
         module = load_module(part.located, part.key)
         attention = part.located.source.attn_implementation
-        models[part.key] = HuggingFaceModel(module, attention)
+        is_target = part.key == TARGET
+        models[part.key] = HuggingFaceModel(module, attention, exact=is_target)
         described[name] = describe_model(part.located, part.info, module)
     parts, info = job.strategies, found[0].info
     drafter = parts.drafter

@@ -11,6 +11,7 @@ from torch import nn
 
 from tests.models.folder import save_folder
 from tests.models.gguf_file import write_gguf
+from tests.scripts import make_tree
 from tests.tiny import FAMILIES, Family, perturbed, tiny_model
 from treespec.acceptance import Greedy
 from treespec.controllers import Constant
@@ -24,8 +25,10 @@ from treespec.models.huggingface import HuggingFaceModel
 from treespec.models.loading import inspect, load_module, locate
 from treespec.models.memory import weight_bytes
 from treespec.models.quantize import Int8Linear, quantize
+from treespec.models.session import Feed, ModelSession
 from treespec.models.source import ModelSource, check_source
 from treespec.policies import TopKTree
+from treespec.tree import NO_PARENT
 from treespec.verifiers import TreeAttention
 
 KEY = "pair.draft"
@@ -127,6 +130,39 @@ def test_the_original_weights_are_gone() -> None:
     gc.collect()
     assert not [ref for ref in kept if ref() is not None]
     assert before - weight_bytes(model) == 3 * num_weights - 4 * num_outputs
+
+
+@needs_fbgemm
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_tree_gives_the_bits_of_plain_decoding(family: Family) -> None:
+    """Regression story: a sum in another order made one value round to the next
+    integer, and from there on logits of a real model were off by 1 to 2."""
+    module = tiny_model(family, 1)
+    quantize(module, "int8", KEY)
+    model = HuggingFaceModel(module)
+    text = torch.randint(3, 32, (50,), generator=torch.Generator().manual_seed(3))
+    tokens = text.tolist()
+    plain = ModelSession(model, 64)
+    alone = plain.admit(tokens[:10], 64)
+    bushy = ModelSession(model, 128)
+    among = bushy.admit(tokens[:10], 128)
+    assert alone is not None
+    assert among is not None
+    with torch.inference_mode():
+        plain.run([Feed(alone)])
+        bushy.run([Feed(among)])
+        for first in range(10, 50, 4):
+            block = tokens[first : first + 4]
+            # Every token of the text is the last of three siblings.
+            drafted = [x for token in block for x in (token - 1, token - 2, token)]
+            parents = [max(3 * (i // 3), 0) for i in range(12)]
+            tree = make_tree([tokens[first - 1], *drafted], [NO_PARENT, *parents])
+            output = bushy.run([Feed(among, tree, torch.arange(1, 13))])[0]
+            bushy.commit(among, (3, 6, 9, 12), block)
+            for place, token in enumerate(block):
+                plain.commit(alone, (), (token,))
+                logits = plain.run([Feed(alone)])[0].logits[-1]
+                assert torch.equal(output.logits[3 * place - 10], logits)
 
 
 @needs_fbgemm

@@ -28,7 +28,7 @@ class Segment:
         visible: Whether a row may see a slot; ``None``: every row sees every
             slot.  # [R, S] bool
         distance: Position of the row minus position of the slot, for visible slots;
-            ``None`` if the model has no sliding windows.  # [R, S]
+            ``None`` if every row sees every slot.  # [R, S]
     """
 
     row_start: int
@@ -40,6 +40,8 @@ class Segment:
     _biases: dict[tuple[int | None, int, torch.dtype], Tensor] = field(
         default_factory=dict, repr=False
     )
+
+    _lines: dict[int | None, list[Tensor]] = field(default_factory=dict, repr=False)
 
     @property
     def num_rows(self) -> int:
@@ -84,6 +86,26 @@ class Segment:
             bias.masked_fill_(~sees, -torch.inf)
             self._biases[key] = bias.repeat(groups, 1)[None, None]
         return self._biases[key]
+
+    def lines(self, window: int | None) -> list[Tensor]:
+        """Return each row's visible slots in the order of the text, its own last.
+
+        Built once per forward and reused by every layer of the same kind.
+
+        Returns:
+            Places from ``slot_start`` on, per row.  # R x [L]
+        """
+        if window not in self._lines:
+            sees = self.sees(window)
+            assert sees is not None
+            assert self.distance is not None
+            far = torch.where(sees, self.distance, -1)
+            order = far.argsort(dim=-1, descending=True)
+            counts = sees.sum(dim=-1).tolist()
+            self._lines[window] = [
+                row[:count] for row, count in zip(order, counts, strict=True)
+            ]
+        return self._lines[window]
 
 
 @dataclass(frozen=True, slots=True)

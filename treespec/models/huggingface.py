@@ -25,10 +25,15 @@ from treespec.errors import TreespecError
 from treespec.models.base import AbstractLanguageModel, ForwardRows, ModelOutput
 from treespec.models.cache import SlotCache
 from treespec.models.lower_layers import lower_layers_of
+from treespec.models.quantize import Int8Linear
 from treespec.models.support import FULL, SLIDING, causal_model_class
 
 ATTENTION = "treespec"
 """Name under which our attention function is registered."""
+
+_MOST_ROWS_ALONE = 64
+"""Rows of a request up to which exact attention goes row by row; more are a prefill,
+which plain decoding does alike."""
 
 _UNSUPPORTED_ARGUMENTS = ("s_aux", "position_bias", "alibi", "score_mod")
 """Arguments of an attention call that change it in ways that we do not compute."""
@@ -95,6 +100,7 @@ class _Call:
 
     rows: ForwardRows
     windows: tuple[int | None, ...]
+    alone: bool  # whether every row attends by itself
     layers: list[int] = field(default_factory=list)
 
 
@@ -149,11 +155,16 @@ def slot_attention(
     for segment in treespec_call.rows.segments:
         rows = slice(segment.row_start, segment.row_stop)
         slots = slice(segment.slot_start, segment.slot_stop)
+        seen = key[:, :, slots], value[:, :, slots]
+        by_row = treespec_call.alone and segment.num_rows <= _MOST_ROWS_ALONE
+        if by_row and segment.visible is not None and softcap is None:
+            lines = segment.lines(window)
+            outputs.append(_row_by_row(query[:, :, rows], *seen, lines, scaling))
+            continue
         folded = query[:, :, rows].reshape(
             1, key.shape[1], groups * segment.num_rows, head_dim
         )
         bias = segment.bias(window, groups, query.dtype)
-        seen = key[:, :, slots], value[:, :, slots]
         if softcap is None:
             output = F.scaled_dot_product_attention(
                 folded, *seen, attn_mask=bias, scale=scaling
@@ -163,6 +174,29 @@ def slot_attention(
         outputs.append(output.reshape(1, num_heads, segment.num_rows, -1))
     joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
     return joined.transpose(1, 2).contiguous(), None
+
+
+def _row_by_row(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    lines: list[Tensor],
+    scale: float | None,
+) -> Tensor:  # [1, Hq, R, Dv]
+    """Attend row by row to slots in the order of the text, as plain decoding does.
+
+    Sums in one order give the same bits whatever slots a text lies in and whatever
+    else is in the forward.
+    """
+    heads = query.shape[1], key.shape[1]
+    outputs = []
+    for row, line in enumerate(lines):
+        folded = query[:, :, row].reshape(1, heads[1], heads[0] // heads[1], -1)
+        output = F.scaled_dot_product_attention(
+            folded, key.index_select(2, line), value.index_select(2, line), scale=scale
+        )
+        outputs.append(output.reshape(1, heads[0], 1, -1))
+    return torch.cat(outputs, dim=2)
 
 
 def _capped(
@@ -199,13 +233,18 @@ AttentionInterface.register(ATTENTION, slot_attention)
 class HuggingFaceModel(AbstractLanguageModel):
     """A ``transformers`` decoder-only model over slots."""
 
-    def __init__(self, module: PreTrainedModel, attention: str = ATTENTION) -> None:
+    def __init__(
+        self, module: PreTrainedModel, attention: str = ATTENTION, exact: bool = True
+    ) -> None:
         """Adapt a loaded module; its weights are shared, not copied.
 
         Args:
             module: A causal language model in evaluation mode.
             attention: ``treespec`` for our attention function, or ``sdpa`` or
                 ``eager`` for the model's own with a mask over the pool.
+            exact: Whether a module quantized for the CPU is to give a text the same
+                bits in a tree as in plain decoding, with ``attention="treespec"``. Its
+                attention then goes row by row. A draft need not.
 
         Raises:
             TreespecError: If its layers cannot be a slot pool.
@@ -214,6 +253,11 @@ class HuggingFaceModel(AbstractLanguageModel):
         text = module.config.get_text_config()
         self.module = module
         self.attention = attention
+        # Rounding to integers makes a large difference of the smallest one, so a
+        # quantized model repeats its answers bit by bit or not at all.
+        self._alone = exact and any(
+            isinstance(part, Int8Linear) for part in module.modules()
+        )
         self._whole = module  # of which ``module`` may be the lower layers
         self._windows = layer_windows(module.config)
         self._vocab_size = int(text.vocab_size)
@@ -254,7 +298,7 @@ class HuggingFaceModel(AbstractLanguageModel):
         The module stays as it is; hidden states are given by the whole model only.
         """
         lower = HuggingFaceModel(
-            lower_layers_of(self.module, num_layers), self.attention
+            lower_layers_of(self.module, num_layers), self.attention, exact=False
         )
         lower._whole = self._whole
         return lower
@@ -271,7 +315,7 @@ class HuggingFaceModel(AbstractLanguageModel):
             raise TreespecError("the lower layers of a model give no hidden states")
         self._select_attention()
         layers = [_SlotLayer(cache, i, rows) for i in range(len(self._windows))]
-        call = _Call(rows, self._windows)
+        call = _Call(rows, self._windows, self._alone)
         ours = self.attention == ATTENTION
         wants_all = rows.logit_rows.shape[0] == rows.tokens.shape[0]
         output = self.module(

@@ -10,7 +10,10 @@ a row's result depend on its neighbours: the same token would get other logits i
 than alone. So each row is divided by its own largest magnitude, and that magnitude
 travels along as two more features, with zero weights, that become 1 and -1: every
 call then has the same range, hence the same scale. The sums are of integers, so a
-layer's output for a row is the same bit by bit, whatever else is in the forward.
+layer's output for a row is the same bit by bit, whatever else is in the forward. That
+is not enough by itself: where a value lies between two integers, the last bit of a sum
+in attention decides, and a few layers later logits differ by as much as quantization
+costs. So ``HuggingFaceModel(exact=True)`` fixes the order of those sums as well.
 
 On CUDA weights are in int8 and activations keep their type (weight only, by torchao).
 """

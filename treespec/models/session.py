@@ -217,6 +217,7 @@ class ModelSession:
         num_rows = positions.shape[0]
         windows = self.model.windows
         dense = num_rows == 1 and family is None and not region.holes
+        dense = dense and sequence.line == list(range(start, stop))
         if dense and (not windows or stop - start <= min(windows)):
             return Segment(0, num_rows, start, stop, None, None)
         distance = positions[:, None] - self.cache.positions[start:stop]
@@ -226,7 +227,7 @@ class ModelSession:
             first = num_rows - family.reach.shape[0]
             visible[first:, slots] = family.reach
             distance[first:, slots] = family.distance
-        return Segment(0, num_rows, start, stop, visible, distance if windows else None)
+        return Segment(0, num_rows, start, stop, visible, distance)
 
     def _forward(
         self, parts: Sequence[_Rows], hidden_layers: tuple[int, ...]
