@@ -51,7 +51,13 @@ from treespec.decoder import SpeculativeDecoder
 from treespec.drafters import DraftModel
 from treespec.models.loading import LoadedModel, load
 from treespec.models.source import ModelSource
-from treespec.policies import AbstractDraftPolicy, SampledChain, SampledTree, TopKTree
+from treespec.policies import (
+    AbstractDraftPolicy,
+    SampledBestFirst,
+    SampledChain,
+    SampledTree,
+    TopKTree,
+)
 from treespec.sampling import Sampling
 from treespec.stats import bootstrap_interval
 from treespec.tree import ROOT, TokenTree
@@ -72,6 +78,10 @@ GROUPS: dict[str, tuple[AbstractDraftPolicy, tuple[AbstractAcceptanceRule, ...]]
     ),
     "tree, without replacement": (
         SampledTree(2, WITHOUT),
+        (RejectionWithoutReplacement(), TRAVERSAL, MATCH),
+    ),
+    "tree, best first": (
+        SampledBestFirst(),
         (RejectionWithoutReplacement(), TRAVERSAL, MATCH),
     ),
     "tree, argmax pair": (

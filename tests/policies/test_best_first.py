@@ -1,7 +1,7 @@
 """The best trees under a budget, and no draft forward that could not matter."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 
 import pytest
@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.scripts import make_tree
 from tests.strategies import repeatable
 from treespec.chance import GeneratorChance
 from treespec.draft import AbstractDraft
@@ -16,7 +17,7 @@ from treespec.errors import TreespecError
 from treespec.policies import BestFirst
 from treespec.testing.policy_cases import TEXT, PolicyCase
 from treespec.testing.toys import Model, Text, random_model, single
-from treespec.tree import ROOT, TokenTree, path_logprobs
+from treespec.tree import NO_PARENT, ROOT, TokenTree, path_logprobs
 from treespec.types import Budget
 
 VOCAB_SIZE = 3
@@ -241,24 +242,18 @@ def test_candidates_that_are_impossible_are_not_drafted() -> None:
     assert tree.tokens.tolist()[1:] == [0, 0, 0, 0]
 
 
-def test_paths_of_certain_tokens_keep_their_parents() -> None:
-    """Rounding made a child better than its parent, which was then left behind.
+def test_a_node_that_rounding_made_better_than_its_parent_does_not_replace_it() -> None:
+    """Pruning left an orphan.
 
-    Sums along two paths are rounded differently, and a certain token's log-probability
-    may come out above 0.
+    Sums along two paths are rounded differently, and the log-probability of a certain
+    token may come out above 0.
     """
-    generator = torch.Generator().manual_seed(0)
-
-    def draft(text: Text) -> torch.Tensor:
-        logits = torch.full((VOCAB_SIZE,), -18.0)
-        logits[0] = 3e-6 * torch.rand((), generator=generator)
-        return logits
-
-    # More candidates than nodes, so that the order of nearly equal ones matters.
-    for max_nodes in range(2, 9):
-        on = case(draft, 9, max_nodes)
-        tree = grow(BestFirst(2, 2), on)  # fails if a parent is missing
-        assert tree.num_drafted == max_nodes
+    tree = make_tree([1, 0, 0, 0], [NO_PARENT, 0, 1, 2])
+    rounded = torch.tensor([0.0, -1.0, 1e-6, 1e-6])
+    tree = replace(tree, draft_logprobs=rounded)
+    for max_nodes in (1, 2, 3):
+        kept = BestFirst().prune(tree, Budget(3, 3, max_nodes))
+        assert kept.tolist() == list(range(max_nodes + 1))
 
 
 def test_nodes_of_which_nothing_is_known_are_asked_once() -> None:

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from tests.policies.test_policies import TWO, dense, growth, nothing
+from tests.policies.test_sampled_tree import with_paths
 from treespec.chance import GeneratorChance
 from treespec.errors import TreespecError
 from treespec.policies import ConfidenceTree
@@ -45,6 +46,14 @@ def test_a_path_is_measured_by_the_best_one_of_its_layer() -> None:
         assert layer is not None
         assert layer.tokens.tolist() == kept
         assert layer.draft_probs is None
+
+
+def test_a_likely_token_below_an_unlikely_one_is_not_kept() -> None:
+    tree = with_paths(TWO, 0.9, 0.1)
+    policy = ConfidenceTree(max_children=2, ratio=0.5)
+    layer = policy.grow(growth(tree, [1, 2], dense(EVEN, EVEN), Budget(4, 9, 20)))
+    assert layer is not None
+    assert layer.parents.tolist() == [1, 1]
 
 
 def test_what_has_no_room_is_left_out_from_the_bottom() -> None:

@@ -99,10 +99,13 @@ def test_a_sure_draft_makes_a_line_and_an_unsure_one_a_bush() -> None:
 
 
 def test_the_whole_budget_is_spent_while_laws_have_tokens() -> None:
+    """At the last expansion, or when none is worth it, it goes to siblings."""
     for seed in range(10):
         for policy in SETTINGS:
-            one = grown(policy, random_model(9, seed), Budget(6, 12, 12), seed)
-            assert one.tree.num_drafted == 12
+            for max_depth, max_nodes in ((6, 12), (1, 7)):
+                budget = Budget(max_depth, 12, max_nodes)
+                one = grown(policy, random_model(9, seed), budget, seed)
+                assert one.tree.num_drafted == max_nodes
 
 
 def test_a_law_that_runs_out_ends_its_siblings() -> None:
@@ -127,7 +130,9 @@ def test_where_nothing_is_known_it_asks_what_else_there_is() -> None:
     assert nothing.tree(policy, chance).num_drafted == 0
 
 
-def test_a_higher_power_makes_wider_and_a_higher_threshold_smaller_trees() -> None:
+def test_a_higher_power_makes_wider_trees_and_a_higher_threshold_asks_less_often() -> (
+    None
+):
     def mean(policy: SampledBestFirst, of: str) -> float:
         found = 0.0
         for seed in range(30):

@@ -41,7 +41,8 @@ class BestFirst(AbstractDraftPolicy):
 
     Attributes:
         max_children: Most candidates below one node.
-        beam: Most nodes expanded per draft forward; never more than the budget's width.
+        beam: Most nodes expanded per draft forward. More than ``budget.max_width`` are
+            never there, for that many children stay of one expansion.
         scope: Which nodes may be expanded: ``layer`` the newest ones only, as in
             EAGLE-2 and OPT-Tree; ``tree`` all, as in SpecExec, so that a good node that
             the beam had no room for has its turn later.
@@ -93,7 +94,7 @@ class BestFirst(AbstractDraftPolicy):
             is_open &= _gain(old, ranked) > self.min_gain
         earlier = torch.arange(1, tree.size, device=values.device)
         ids = torch.cat((earlier, tree.num_drafted + enters.cumsum(0)))
-        expand = ids[order[is_open[order]][: min(self.beam, budget.max_width)]]
+        expand = ids[order[is_open[order]][: self.beam]]
 
         children = children.select(enters.nonzero().flatten())
         if not children.size and not expand.shape[0]:

@@ -37,7 +37,7 @@ class SampledBestFirst(AbstractDraftPolicy):
         power: A token that had probability q when it was drawn is guessed to be
             accepted with probability q ** power. 1 is DySpec's guess, which is low: a
             draft that is right about the law is accepted however flat that is.
-        threshold: In units of 1 / (nodes left), > 0; more makes trees smaller.
+        threshold: In units of 1 / (nodes left), > 0; more asks the draft less often.
     """
 
     proposal = ProposalKind.WITHOUT_REPLACEMENT

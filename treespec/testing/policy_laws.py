@@ -96,7 +96,9 @@ def check_siblings(
 
 
 def _situations(proposal: ProposalKind, grown: Grown) -> list[Draws]:
-    """Sort all draws by what was known before them.
+    """Sort all draws by what was known before them: all that came in earlier layers.
+
+    A search may come back to a node, and draw a sibling after children of its elders.
 
     Siblings drawn in turn are looked at one by one, given the earlier ones and that
     there is one more: that may depend on the earlier ones. Of the other kinds the
