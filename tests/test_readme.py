@@ -21,6 +21,7 @@ RULE = next(code for _, code in BLOCKS if code.startswith("# my_rule.py"))
 PYTHON = [code for _, code in BLOCKS if code.startswith(("from", "# test_my"))]
 (YAML,) = (code for kind, code in BLOCKS if kind == "yaml")
 COMMANDS = re.findall(r"^    (treespec (?!check ).*)$", README, flags=re.MULTILINE)
+VERBS = ("calibrate",)
 CHECKS = re.findall(r"^    (treespec check .*)$", README, flags=re.MULTILINE)
 SETUP = re.findall(r"^    pip install .*$", README, flags=re.MULTILINE)
 
@@ -60,7 +61,7 @@ def test_a_command_does_what_the_readme_says(
     line, command, workplace, tiny_files
 ) -> None:
     words = shlex.split(line.replace("DIR", str(tiny_files.target)))[1:]
-    flags = [word for word in words if word.startswith("-")]
+    flags = [word for word in words if word.startswith("-") or word in VERBS]
     given = dict.fromkeys(flags, "")
     for word in [*tiny_files.overrides, *words]:
         if word not in flags:
@@ -71,7 +72,8 @@ def test_a_command_does_what_the_readme_says(
     arguments = [f"{k}={v}" if k not in flags else k for k, v in given.items()]
     ended = command(*arguments, tiny=False)
     assert (ended.code, ended.errors) == (0, [])
-    assert list(workplace.glob("outputs/*/*/DONE"))
+    left = "calibration.json" if "calibrate" in flags else "DONE"
+    assert list(workplace.glob(f"outputs/*/*/{left}"))
 
 
 @pytest.mark.parametrize("line", CHECKS)

@@ -18,9 +18,9 @@ COMMANDS = re.findall(r"^    treespec (.*)$", TEXT, flags=re.MULTILINE)
 def calibration(tmp_path: Path) -> str:
     """Write what ``treespec calibrate`` would."""
     costs = Costs({1: 1.0, 2: 1.0, 8: 1.1, 64: 2.0}, {1: 0.1, 8: 0.1})
-    counts = (60, 20, 10)
+    counts = (50, 20, 10, 6, 4, 3, 2, 1)
     path = tmp_path / "calibration.json"
-    Calibration((100, 60), (counts, (*counts[1:], 5)), costs).write(path)
+    Calibration((100, 100, 100, 100, 100), (counts,) * 5, costs).write(path)
     return str(path)
 
 
@@ -31,7 +31,8 @@ def test_a_published_method_runs_and_is_lossless(
     words = shlex.split(line.replace("FILE", calibration))
     ended = command(
         f"pair.draft.path={tiny_files.draft}",
-        "num_prompts=1",
+        "num_prompts=2",
+        "max_new_tokens=24",
         "warmup=false",
         *words,
     )
