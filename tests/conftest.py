@@ -86,9 +86,10 @@ def command(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("TREESPEC_CACHE", str(tmp_path / "cache"))
 
-    def run(*arguments: str, tiny: bool = True) -> Ended:
+    def run(*arguments: str, tiny: bool = True, verb: str | None = None) -> Ended:
         given = tiny_files.overrides if tiny else []
-        monkeypatch.setattr("sys.argv", ["treespec", *given, *arguments])
+        first = [verb] if verb else []
+        monkeypatch.setattr("sys.argv", ["treespec", *first, *given, *arguments])
         code = run_command()
         return Ended(code, *capfd.readouterr())
 

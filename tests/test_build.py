@@ -146,7 +146,10 @@ def test_models_of_nested_drafters_are_handed_over_once_they_are_loaded():
         ("0.max_ngram=1", r"drafter\.drafters\[0\]\.min_ngram must be between 1 and "),
         ("0.max_ngram=x", r"drafter\.drafters\[0\]\.max_ngram must be an integer"),
         ("1.model=7", r"drafter\.drafters\[1\]\.model must be a language model, got 7"),
-        ("1._target_=treespec.policies.Chain", r"unknown key .drafter\.drafters\[1\]\.model"),
+        (
+            "1._target_=treespec.policies.Chain",
+            r"unknown key .drafter\.drafters\[1\]\.model",
+        ),
         ("1=x", r"drafter\.drafters\[1\] must be a drafter, got 'x'"),
     ],
 )

@@ -374,7 +374,10 @@ def test_another_content_of_the_same_file_is_another_run(
     [
         ("policy=chain", "measures with policy=comb_tree, got Chain"),
         ("policy=static_tree policy.widths=[2,2]", "measures with policy=comb_tree"),
-        ("policy.num_ranks=0", "policy.num_ranks must be an integer >= 1, got 0"),
+        (
+            "policy.num_ranks=0",
+            "policy.num_ranks must be an integer >= 1 and at most 64, got 0",
+        ),
         ("policy.proposal=x", "Available: deterministic, with_replacement"),
         ("policy.top_k=2", "unknown key policy.top_k"),
         (

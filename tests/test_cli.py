@@ -195,7 +195,7 @@ def test_a_prompt_draws_from_its_own_seed_whatever_its_neighbours(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("policy=foo", "unknown policy=foo. Available: calibrated_tree, chain"),
+        ("policy=foo", "unknown policy=foo. Available: best_first, "),
         ("experiment=foo", "unknown experiment=foo. Available: article_gamma"),
         ("policy.topk=3", "unknown key policy.topk. Did you mean policy.top_k?"),
         ("+policy.topk=3", "unknown key 'policy.topk'. Did you mean 'policy.top_k'?"),
@@ -550,7 +550,7 @@ def test_keys_of_a_default_in_the_way_of_a_class_of_the_user_are_told(
     ended = command("policy._target_=plain_policies.Mine")
     assert ended.code == 2
     (error,) = ended.errors
-    assert "policy.top_k: plain_policies.Mine takes no keys" in error
+    assert "unknown key 'policy.top_k'" in error
     assert error.endswith("for a class of yours choose policy=custom first")
 
 
@@ -560,7 +560,7 @@ def test_help_says_how_to_choose_parts(command, capfd):
     assert left.value.code == 0
     shown = capfd.readouterr().out
     assert "treespec policy=chain" in shown
-    assert "chain, comb_tree, custom, geometric_tree, optimal_tree" in shown
+    assert "chain, comb_tree, confidence_tree, custom" in shown
 
 
 def test_the_wheel_lists_every_package():
@@ -686,3 +686,30 @@ def test_a_run_that_is_not_lossless_fails_and_keeps_its_evidence(command, tmp_pa
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["lossless"]["violations"] == 3
     assert len((folder / "prompts.jsonl").read_text().splitlines()) == 3
+
+
+def test_a_tree_that_the_budget_cuts_is_told(command, tiny_files):
+    """A shape of 20 nodes once became one of 5 without a word."""
+    widths = ("policy=static_tree", "policy.widths=[4,2,1]", "num_prompts=1")
+    ended = command(*widths)
+    told = "note: StaticTree has its whole tree from controller.max_width=8 "
+    assert told + "controller.max_nodes=20 on; max_width=2, max_nodes=5 cuts it" in (
+        ended.out + ended.err
+    )
+    ended = command(*widths, "controller.max_width=8", "controller.max_nodes=20")
+    assert ended.code == 0
+    assert "cuts it" not in ended.out + ended.err
+
+
+def test_a_calibration_of_something_else_is_told(command, tmp_path, tiny_files):
+    pair = (f"pair.draft.path={tiny_files.draft}", "drafter=draft_model")
+    made = command(*pair, "num_prompts=1", verb="calibrate")
+    assert made.code == 0
+    (path,) = tmp_path.glob("outputs/*/*/calibration.json")
+    chosen = ("policy=optimal_tree", f"policy.calibration={path}", "num_prompts=1")
+    ended = command(*chosen, "policy.num_nodes=2", *pair[:1], "drafter=suffix")
+    assert ended.code == 0
+    assert "measured with another drafter; run treespec calibrate" in ended.err
+    ended = command(*chosen, "policy.num_nodes=2", *pair)
+    assert ended.code == 0
+    assert "measured with another" not in ended.err

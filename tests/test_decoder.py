@@ -41,13 +41,16 @@ from treespec.models.huggingface import HuggingFaceModel
 from treespec.models.table import TableModel
 from treespec.policies import (
     AbstractDraftPolicy,
+    BestFirst,
     Chain,
     Growth,
     SampledChain,
     SampledTree,
+    StaticTree,
     TopKTree,
     as_layer,
 )
+from treespec.policies.shape import comb_shape
 from treespec.sampling import Sampling
 from treespec.tree import Layer, TokenTree, ancestor_mask
 from treespec.types import Budget, NodeTrace, ProposalKind
@@ -200,7 +203,7 @@ class Astray(AbstractDraftPolicy):
 
 @pytest.mark.parametrize(
     ("token", "parent", "told"),
-    [(99, 0, "drafted tokens"), (-1, 0, "drafted tokens"), (1, 5, "gave children")],
+    [(99, 0, "were drafted"), (-1, 0, "were drafted"), (1, 5, "gave children")],
 )
 def test_a_policy_that_names_what_is_not_there_is_told_so(
     token: int, parent: int, told: str
@@ -542,20 +545,75 @@ def test_no_clock_sees_the_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.prefill_s + result.decode_s < wall_s - 0.9 * traced_s
 
 
+class Letters:
+    """A tokenizer of one letter per token."""
+
+    def encode(self, text: str) -> list[int]:
+        return [ord(letter) - ord("a") for letter in text]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return "".join(chr(ord("a") + token) for token in tokens)
+
+
 def test_what_an_end_cuts_off_is_traced_as_cut() -> None:
     said = continuation(SAID, [1], 4)
-    base = scripted_decoder(
-        greedy_table(SAID, VOCAB_SIZE),
-        agreeing(SAID, {0: [4]}),
-        eos_ids=[said[2]],
-        trace=True,
+    base = replace(
+        scripted_decoder(
+            greedy_table(SAID, VOCAB_SIZE), agreeing(SAID, {0: [4]}), trace=True
+        ),
+        tokenizer=Letters(),
     )
-    result = base.generate([[1]])[0]
+    result = base.generate([[1]], stop=[Letters().decode(said[:3])])[0]
     assert list(result.tokens) == said[:3]
     assert [n.verdict for n in result.traces] == ["accepted", "accepted", "cut", "cut"]
     # The end was the second node's, so its children were never compared.
     assert [n.optimal_acceptance for n in result.traces] == [1.0, 1.0, None, None]
     assert result.steps[0].num_accepted == result.steps[0].num_committed == 2
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [Chain(), TopKTree(1), BestFirst(1), SampledChain(), StaticTree(comb_shape(1, 9))],
+    ids=repr,
+)
+def test_nothing_is_drafted_below_the_end_of_a_text(
+    policy: AbstractDraftPolicy,
+) -> None:
+    """A draft model once went on for 20 forwards after the token that ends a text."""
+    said = continuation(SAID, [1], 4)
+    same = greedy_table(SAID, VOCAB_SIZE)
+    rule = ChainSpeculative() if policy == SampledChain() else Greedy()
+    speculative = decoder(
+        drafter=DraftModel(same),
+        policy=policy,
+        acceptance=rule,
+        eos_ids=frozenset({said[2]}),
+        controller=Constant(max_depth=9, max_width=9, max_nodes=9),
+    )
+    (result,) = speculative.generate([[1]], max_new_tokens=30)
+    assert list(result.tokens) == said[:3]
+    (step,) = result.steps
+    assert (step.num_draft_forwards, step.depth) == (2, 2)
+
+
+@pytest.mark.parametrize("policy", [BestFirst(), TopKTree(8)], ids=repr)
+def test_whoever_the_target_has_room_for_has_room_in_the_draft(
+    policy: AbstractDraftPolicy,
+) -> None:
+    """Regions of other sizes once left other gaps, and an assertion failed."""
+    speculative = decoder(policy=policy, controller=Constant(8, 8, 8), max_concurrent=2)
+    prompts = [[1] * size for size in (1, 60, 20, 60, 3, 40, 60, 2)]
+    results = speculative.generate(prompts, max_new_tokens=12)
+    plain = speculative.autoregressive().generate(prompts, max_new_tokens=12)
+    assert [r.tokens for r in results] == [r.tokens for r in plain]
+
+
+def test_a_budget_that_no_memory_holds_is_refused_by_name() -> None:
+    """It once ended in a message of the allocator."""
+    huge = Constant(max_depth=10**6, max_width=10**6, max_nodes=10**6)
+    with pytest.raises(TreespecError, match=r"lower controller\.max_depth") as error:
+        decoder(policy=BestFirst(), controller=huge).generate([[1]])
+    assert "\n" not in str(error.value)
 
 
 def test_a_trace_holds_the_laws_of_both_models() -> None:

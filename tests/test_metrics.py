@@ -282,6 +282,7 @@ def test_summary_has_every_promised_name_over_all_and_per_category():
         "acceptance_rate_by_depth_conditional": None,
         "accepted_rank_histogram": None,
         "accepted_source_histogram": None,
+        "mean_draft_forwards": None,
         "mean_candidates": None,
         "mean_nodes": None,
         "mean_depth": None,

@@ -179,7 +179,7 @@ class Calibration:
                 reached=tuple(content["reached"]),
                 accepted=tuple(tuple(row) for row in content["accepted"]),
                 costs=costs,
-                about=content.get("about", {}),
+                about=_mapping(content.get("about")),
             )
         except TreespecError as error:
             raise TreespecError(f"{path}: {error}; {_WAY_OUT}") from error
@@ -200,8 +200,12 @@ def _read_json(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise TreespecError(f"{path} is not JSON ({error}); {_WAY_OUT}") from error
     if not isinstance(content, dict):
-        raise TreespecError(f"{path} is no calibration, but a list; {_WAY_OUT}")
+        raise TreespecError(f"{path} is no calibration; {_WAY_OUT}")
     return content
+
+
+def _mapping(about: object) -> Mapping[str, Any]:
+    return about if isinstance(about, Mapping) else {}
 
 
 def _sizes(seconds: Mapping[str, float]) -> dict[int, float]:

@@ -7,7 +7,7 @@ step with a zero budget that leaves no record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,6 +47,8 @@ from treespec.types import (
 from treespec.verifiers import AbstractVerifier, Candidate, VerifierOutput
 
 GREEDY_SAMPLING = Sampling()
+MAX_SLOTS = 2**24
+"""Largest pool of slots; what is larger is a slip of the keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,16 +231,24 @@ class Run:
             [r for r in self.requests if r.finish_reason is None],
             decoder.max_concurrent,
         )
-        self.target = ModelSession(decoder.target, self._pool(self._num_slots))
+        waiting = self.scheduler.waiting
+        most = min(decoder.max_concurrent, len(waiting))
+        sizes = sorted(map(self._num_slots, waiting), reverse=True)
+        self.target = ModelSession(decoder.target, _pool(sum(sizes[:most])))
+        # Regions of one size, so that whoever the target has room for has room here.
+        self._num_draft_slots = max(map(self._draft_slots, waiting), default=0)
         self.draft: AbstractDraftSession = decoder.drafter.start(
             DraftSetting(
                 vocab_size=decoder.target.vocab_size,
                 device=decoder.target.device,
                 eos_ids=decoder.eos_ids,
-                num_slots=self._pool(self._num_draft_slots),
+                num_slots=_pool(most * self._num_draft_slots),
             )
         )
         self.clock_s = 0.0
+        # Elsewhere than on the CPU looking at tokens would mean waiting for them.
+        looks = decoder.target.device.type == "cpu" and len(decoder.eos_ids) > 0
+        self._eos = torch.tensor(sorted(decoder.eos_ids)) if looks else None
         self._speculates = decoder.controller.largest.speculates
 
     def steps(self) -> Iterator[Committed]:
@@ -346,11 +356,21 @@ class Run:
         draft.tree = draft.tree.extend(layer, draft.frontier)
         new = torch.arange(first, draft.tree.size, device=device)
         draft.frontier = new if layer.expand is None else layer.expand
+        if self._eos is not None:
+            self._end_texts(draft, new)
         draft.depth += 1
         num_drafted = draft.tree.num_drafted
         is_full = num_drafted >= draft.budget.max_nodes and not policy.prunes
         is_deep = draft.depth >= draft.budget.max_depth
         return not (is_full or is_deep or draft.frontier.shape[0] == 0)
+
+    def _end_texts(self, draft: _Draft, new: Tensor) -> None:
+        """Expand no node that ends the text: nothing below it is ever committed."""
+        assert self._eos is not None
+        ended = new[torch.isin(draft.tree.tokens[new], self._eos)]
+        if ended.shape[0]:
+            draft.tree = draft.tree.end(ended)
+            draft.frontier = draft.frontier[~draft.tree.is_expanded[draft.frontier]]
 
     def _prune(self, draft: _Draft) -> None:
         """Let a policy that prunes choose the nodes to verify."""
@@ -473,16 +493,15 @@ class Run:
 
     def _num_slots(self, request: Request) -> int:
         """Return the most slots that a request can need: its text and one tree."""
-        return request.max_length + self.decoder.controller.largest.most_nodes
+        budget = request.fit(self.decoder.controller.largest)
+        return request.max_length + budget.most_nodes
 
-    def _num_draft_slots(self, request: Request) -> int:
+    def _draft_slots(self, request: Request) -> int:
         """Return the most slots that a request can need while its tree is grown."""
-        return request.max_length + self.decoder.controller.largest.most_candidates
-
-    def _pool(self, num_slots: Callable[[Request], int]) -> int:
-        """Return the slots for the largest requests that can be active at once."""
-        sizes = sorted(map(num_slots, self.scheduler.waiting), reverse=True)
-        return sum(sizes[: self.decoder.max_concurrent])
+        budget = request.fit(self.decoder.controller.largest)
+        prunes = self.decoder.policy.prunes
+        most = budget.most_candidates if prunes else budget.most_nodes
+        return request.max_length + most
 
     def _enter(self, request: Request) -> bool:
         """Reserve a request's slots in both models; false if there is no room."""
@@ -491,8 +510,7 @@ class Run:
             return False
         request.admitted_s = self.clock_s
         if self._speculates:
-            num_slots = self._num_draft_slots(request)
-            self.draft.admit(request.key, request.prompt, num_slots)
+            self.draft.admit(request.key, request.prompt, self._num_draft_slots)
         return True
 
     def _leave(self, request: Request) -> None:
@@ -503,14 +521,29 @@ class Run:
             self.draft.release(request.key)
 
 
+def _pool(num_slots: int) -> int:
+    """Return the size of a pool, if it is one.
+
+    Raises:
+        TreespecError: No memory holds so many tokens.
+    """
+    if num_slots > MAX_SLOTS:
+        raise TreespecError(
+            f"texts and trees would need {num_slots} slots of keys and values, more "
+            f"than {MAX_SLOTS}; lower controller.max_depth, controller.max_width or "
+            "controller.max_nodes, or max_concurrent"
+        )
+    return num_slots
+
+
 def _check_layer(layer: Layer, growth: Growth) -> None:
     """Refuse a policy's nodes that do not exist: unknown tokens, strange parents."""
     tokens, vocab_size = layer.tokens, growth.vocab_size
     if layer.size and not 0 <= int(tokens.min()) <= int(tokens.max()) < vocab_size:
         raise TreespecError(
-            f"the policy drafted tokens from {int(tokens.min())} to "
-            f"{int(tokens.max())}, but the target's vocabulary is 0 to "
-            f"{vocab_size - 1}; take tokens from growth.draft"
+            f"tokens from {int(tokens.min())} to {int(tokens.max())} were drafted, but "
+            f"the target's vocabulary is 0 to {vocab_size - 1}; a drafter may name no "
+            "others, and a policy takes tokens from growth.draft"
         )
     parents, size = layer.parents, growth.tree.size
     if layer.size and not 0 <= int(parents.min()) <= int(parents.max()) < size:

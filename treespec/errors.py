@@ -39,6 +39,21 @@ def require_integer(name: str, value: object, least: int, also: str = "") -> Non
         )
 
 
+def require_number(name: str, value: object) -> None:
+    """Refuse a value that is no number; true and false are none.
+
+    Args:
+        name: The key, for the message.
+        value: What was given.
+
+    Raises:
+        TreespecError: Names the key and the value.
+    """
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number:
+        raise TreespecError(f"{name} must be a number, got {value!r}")
+
+
 def unknown_name(kind: str, name: str, available: Iterable[str]) -> TreespecError:
     """Return the error for a name that does not exist, with the closest one."""
     names = sorted(available)

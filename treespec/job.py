@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from treespec.acceptance import AbstractAcceptanceRule
+from treespec.calibration import Calibration
 from treespec.controllers import AbstractController
 from treespec.datasets.base import Prompt
 from treespec.drafters import AbstractDrafter
@@ -33,6 +34,10 @@ CALIBRATION_KEY = "calibration"
 
 # What does not change the result, or names the folder anyway.
 _NOT_IN_KEY = ("sink", "wandb", "output_root", "sweep_name", "force")
+
+
+_CALIBRATED = ("pair", "drafter", "acceptance", "sampling")
+"""Groups of the configuration that a calibration depends on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +149,52 @@ class Job:
     sinks: tuple[AbstractSink, ...]
 
     @property
+    def calibration(self) -> Path | None:
+        """The file that the policy was made from, if there is one."""
+        policy = self.config.get("policy")
+        path = policy.get(CALIBRATION_KEY) if isinstance(policy, dict) else None
+        return Path(path) if isinstance(path, str) else None
+
+    def notes(self) -> list[str]:
+        """Return what is allowed and may yet not be what the user wants."""
+        return [*self._cuts(), *self._other_calibration()]
+
+    def _cuts(self) -> Iterator[str]:
+        policy, budget = self.strategies.policy, self.strategies.controller.largest
+        if policy.whole is None or not budget.speculates:
+            return
+        wanted, given = asdict(policy.whole), asdict(budget)
+        short = [name for name in wanted if given[name] < wanted[name]]
+        if short:
+            wants = " ".join(f"controller.{n}={wanted[n]}" for n in short)
+            has = ", ".join(f"{n}={given[n]}" for n in short)
+            yield (
+                f"{type(policy).__name__} has its whole tree from {wants} on; {has} "
+                "cuts it"
+            )
+
+    def _other_calibration(self) -> Iterator[str]:
+        if self.calibration is None:
+            return
+        measured = Calibration.read(self.calibration).about.get("config", {})
+        other = [n for n in _CALIBRATED if measured.get(n) != self.config.get(n)]
+        sides = (measured, self.config)
+        if len({str(side.get("policy", {}).get("proposal")) for side in sides}) > 1:
+            other.append("policy.proposal")
+        if measured and other:
+            yield (
+                f"policy.calibration was measured with another {' and '.join(other)}; "
+                "run treespec calibrate again with these"
+            )
+
+    @property
     def run_key(self) -> str:
         """Hash of what determines the result: configuration, prompts, version."""
         config = {k: v for k, v in self.config.items() if k not in _NOT_IN_KEY}
         prompts = [asdict(prompt) for prompt in self.prompts]
         content = [config, prompts, package_version("treespec")]
-        policy = config.get("policy")
-        calibration = policy.get(CALIBRATION_KEY) if isinstance(policy, dict) else None
-        if isinstance(calibration, str) and Path(calibration).is_file():
-            content.append(Path(calibration).read_text(encoding="utf-8"))
+        if self.calibration is not None and self.calibration.is_file():
+            content.append(self.calibration.read_text(encoding="utf-8"))
         encoded = json.dumps(content, sort_keys=True, default=str).encode()
         return hashlib.sha256(encoded).hexdigest()[:16]
 

@@ -107,6 +107,7 @@ def _summarize_group(outcomes: Sequence[PromptOutcome]) -> Summary:
         **node_acceptance(speculative),
         "accepted_rank_histogram": accepted_rank_histogram(steps),
         "accepted_source_histogram": accepted_source_histogram(steps),
+        "mean_draft_forwards": _mean([step.num_draft_forwards for step in steps]),
         "mean_candidates": _mean([step.num_candidates for step in steps]),
         "mean_nodes": _mean([step.num_nodes for step in steps]),
         "mean_depth": _mean([step.depth for step in steps]),

@@ -98,6 +98,8 @@ def run(job: Job) -> RunReport:
 
 def _run(job: Job) -> RunReport:
     check(job)
+    for note in job.notes():
+        _say(f"note: {note}")
     try:
         prepared = prepare(job)
     except TreespecError:

@@ -17,6 +17,7 @@ from treespec.types import ProposalKind
 ROOT = 0
 NO_PARENT = -1
 NOT_EXPANDED = -1
+ENDED = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,8 @@ class TokenTree:
         proposal: How children were drawn.
         draft_probs: Laws of expanded nodes, if the proposal was sampled.  # [E, V]
         draft_rows: Which expansion the node's was: the row of ``draft_probs`` that its
-            children were drawn from; -1 if the drafter was not asked about it.  # [N]
+            children were drawn from; -1 if the drafter was not asked about it, -2 if
+            it never will be, for the text ends there.  # [N]
     """
 
     tokens: Tensor
@@ -86,7 +88,7 @@ class TokenTree:
 
     @property
     def is_expanded(self) -> Tensor:  # [N] bool
-        """Whether the drafter was asked about a node, whatever it answered."""
+        """Whether nothing more is to be asked about a node."""
         return self.draft_rows != NOT_EXPANDED
 
     def extend(self, layer: Layer, frontier: Tensor) -> TokenTree:
@@ -117,6 +119,10 @@ class TokenTree:
                 (self.draft_rows.index_copy(0, frontier, rows), fresh)
             ),
         )
+
+    def end(self, nodes: Tensor) -> TokenTree:  # [M]
+        """Return the tree with nodes that are never to be expanded."""
+        return replace(self, draft_rows=self.draft_rows.index_fill(0, nodes, ENDED))
 
     def select(self, keep: Tensor) -> TokenTree:
         """Return the tree of some nodes, numbered anew in the same order.

@@ -9,7 +9,13 @@ from tests.scripts import greedy_table, make_tree, spoken
 from treespec.acceptance import Greedy
 from treespec.controllers import Constant
 from treespec.decoder import SpeculativeDecoder
-from treespec.drafters import DraftSetting, Frontier, PromptLookup, SuffixMemory
+from treespec.drafters import (
+    DraftSetting,
+    Frontier,
+    PromptLookup,
+    RecyclingTable,
+    SuffixMemory,
+)
 from treespec.errors import TreespecError
 from treespec.policies import TopKTree
 from treespec.tree import NO_PARENT
@@ -160,3 +166,9 @@ def test_a_memory_of_another_vocabulary_is_refused() -> None:
 def test_impossible_memories_are_refused(key: str) -> None:
     with pytest.raises(TreespecError, match=rf"memory\.{key} must be an integer >= 1"):
         SuffixMemory(**{key: 0})
+
+
+@pytest.mark.parametrize("memory", [5, [1], RecyclingTable()])
+def test_a_memory_of_another_kind_is_refused(memory: object) -> None:
+    with pytest.raises(TreespecError, match="memory must be null or a SuffixMemory"):
+        PromptLookup(memory=memory)

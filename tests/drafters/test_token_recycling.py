@@ -1,6 +1,6 @@
 """The target's runners-up, kept per token: what wins, what ends, what is remembered."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -10,10 +10,18 @@ from tests.scripts import greedy_table, make_tree
 from treespec.acceptance import Greedy
 from treespec.controllers import Constant
 from treespec.decoder import SpeculativeDecoder
-from treespec.drafters import Feedback, RecyclingTable, Successors, TokenRecycling
+from treespec.drafters import (
+    AbstractDraftSession,
+    DraftSetting,
+    Feedback,
+    RecyclingTable,
+    Successors,
+    SuffixMemory,
+    TokenRecycling,
+)
 from treespec.errors import TreespecError
 from treespec.policies import TopKTree
-from treespec.testing import check_drafter
+from treespec.testing import ConformanceError, check_drafter
 from treespec.tree import NO_PARENT
 from treespec.types import GenerationResult
 from treespec.verifiers import TreeAttention
@@ -33,10 +41,37 @@ def test_recycling_keeps_the_contract(num_successors: int) -> None:
     check_drafter(TokenRecycling(num_successors))
 
 
-def test_a_warm_drafter_is_checked_cold() -> None:
+def test_a_warm_drafter_is_checked_cold_and_its_texts_warm_too() -> None:
     memory = RecyclingTable()
-    check_drafter(TokenRecycling(memory=memory))
-    assert memory == RecyclingTable()
+    report = check_drafter(TokenRecycling(memory=memory))
+    assert report.num_warm_texts == report.num_texts == 18
+    assert "18 warm" in str(report)
+    assert memory.successors
+
+
+@dataclass(frozen=True, slots=True)
+class Trap(TokenRecycling):
+    """Right when it is cold; names unknown tokens once it remembers."""
+
+    def start(self, setting: DraftSetting) -> AbstractDraftSession:
+        if self.memory is None or not self.memory.successors:
+            return TokenRecycling.start(self, setting)
+        unknown = {t: [(99, -0.1)] for t in range(setting.vocab_size)}
+        self.memory.successors.update(unknown)
+        return TokenRecycling.start(self, setting)
+
+
+def test_a_drafter_that_is_wrong_with_a_memory_only_does_not_pass() -> None:
+    """The kit once looked at it without its memory, and said ok."""
+    with pytest.raises(ConformanceError, match="99 were drafted"):
+        check_drafter(Trap(memory=RecyclingTable()))
+
+
+@pytest.mark.parametrize("memory", [5, {}, SuffixMemory(), "abc"])
+def test_a_memory_of_another_kind_is_refused(memory: object) -> None:
+    """It once ended in an AttributeError after the models were loaded."""
+    with pytest.raises(TreespecError, match="memory must be null or a RecyclingTable"):
+        TokenRecycling(memory=memory)
 
 
 def test_a_node_gets_what_followed_its_token_wherever_it_stands() -> None:

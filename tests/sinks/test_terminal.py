@@ -22,7 +22,7 @@ def test_table_shows_every_headline_number_with_a_few_words():
         "Speed-up        2.00x     95% confidence interval 1.",
         "Tokens/second   200.0     100.0 without speculation",
         "Tokens/forward  2.00      new tokens per target forward",
-        "Drafts kept     17%       of all drafted tokens; 6.0 drafted per step",
+        "Drafts kept     17%       of all drafts that were checked; 6.0 per step",
         "by depth      56% 44%",
         "draft 20%, verify 70%, accept 2%, commit 3%, overhead 5%",
         "First token     200 ms",

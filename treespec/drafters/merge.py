@@ -69,7 +69,9 @@ class MergeSession(AbstractTeamSession):
         """Start every member."""
         super().__init__(merge, setting)
         self._vocab_size = setting.vocab_size
-        self._weights = merge.weights or (1.0,) * len(self.members)
+        weights = merge.weights or (1.0,) * len(self.members)
+        # Only their ratios count; the largest of float64 are none of float32.
+        self._weights = tuple(weight / max(weights) for weight in weights)
 
     def expand(self, frontiers: Sequence[Frontier]) -> list[AbstractDraft]:
         """Return the mixture of what all members say."""

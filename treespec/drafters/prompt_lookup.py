@@ -67,6 +67,11 @@ class PromptLookup(AbstractDrafter):
         require_integer("drafter.max_ngram", self.max_ngram, 1)
         require_integer("drafter.min_ngram", self.min_ngram, 1)
         require_integer("drafter.max_candidates", self.max_candidates, 1)
+        if not isinstance(self.memory, SuffixMemory | None):
+            raise TreespecError(
+                f"drafter.memory must be null or a SuffixMemory, got {self.memory!r}; "
+                "choose drafter=suffix_warm"
+            )
         if self.min_ngram > self.max_ngram:
             raise TreespecError(
                 "drafter.min_ngram must be between 1 and drafter.max_ngram, got "

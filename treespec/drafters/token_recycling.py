@@ -40,8 +40,10 @@ class RecyclingTable:
         largest_token: The largest id in it; -1 if it is empty.
     """
 
-    successors: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
-    largest_token: int = -1
+    successors: dict[int, list[tuple[int, float]]] = field(
+        init=False, default_factory=dict
+    )
+    largest_token: int = field(init=False, default=-1)
 
     def read(self, prompt: Sequence[int], most: int) -> None:
         """Take in what follows the tokens of a prompt, where the target said nothing.
@@ -106,6 +108,11 @@ class TokenRecycling(AbstractDrafter):
     def __post_init__(self) -> None:
         """Check the number."""
         require_integer("drafter.num_successors", self.num_successors, 1)
+        if not isinstance(self.memory, RecyclingTable | None):
+            raise TreespecError(
+                f"drafter.memory must be null or a RecyclingTable, got {self.memory!r};"
+                " choose drafter=token_recycling_warm"
+            )
 
     def cold(self) -> TokenRecycling:
         """Return the same drafter without the table of earlier requests."""

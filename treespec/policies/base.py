@@ -90,6 +90,11 @@ class AbstractDraftPolicy(ABC):
     For deterministic proposals only.
     """
 
+    @property
+    def whole(self) -> Budget | None:
+        """The least budget that cuts nothing off its trees, if they have a shape."""
+        return None
+
     @abstractmethod
     def grow(self, growth: Growth) -> Layer | None:
         """Return the next layer, at most ``growth.room`` nodes; ``None`` to stop."""

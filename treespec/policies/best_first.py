@@ -9,7 +9,12 @@ import torch
 from torch import Tensor
 
 from treespec.draft import Children
-from treespec.errors import TreespecError, require_integer, unknown_name
+from treespec.errors import (
+    TreespecError,
+    require_integer,
+    require_number,
+    unknown_name,
+)
 from treespec.policies.base import AbstractDraftPolicy, Growth
 from treespec.tree import (
     ROOT,
@@ -67,6 +72,8 @@ class BestFirst(AbstractDraftPolicy):
         require_integer("policy.beam", self.beam, 1)
         if self.scope not in SCOPES:
             raise unknown_name("value", f"policy.scope={self.scope}", SCOPES)
+        require_number("policy.decay", self.decay)
+        require_number("policy.min_gain", self.min_gain)
         if not 0 < self.decay <= 1:
             raise TreespecError(
                 f"policy.decay must be in (0, 1], got {self.decay}; 1 turns it off"
@@ -75,6 +82,11 @@ class BestFirst(AbstractDraftPolicy):
             raise TreespecError(
                 f"policy.min_gain must be >= 0, got {self.min_gain}; 0 turns it off"
             )
+
+    @property
+    def whole(self) -> Budget:
+        """Room for a frontier as wide as the beam."""
+        return Budget(1, self.beam, self.beam)
 
     def grow(self, growth: Growth) -> Layer | None:
         """Return the children that are among the best candidates so far."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from treespec.errors import TreespecError
+from treespec.errors import TreespecError, require_number
 from treespec.policies.base import AbstractDraftPolicy, Growth, as_layer, drawn_layer
 from treespec.tree import Layer, path_logprobs
 from treespec.types import ProposalKind
@@ -61,6 +61,7 @@ class SampledChain(AbstractDraftPolicy):
 
 
 def _require_probability(min_confidence: float) -> None:
+    require_number("policy.min_confidence", min_confidence)
     if not 0 <= min_confidence <= 1:
         raise TreespecError(
             f"policy.min_confidence must be in [0, 1], got {min_confidence}; 0 turns "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from treespec.errors import TreespecError, require_integer
+from treespec.errors import TreespecError, require_integer, require_number
 from treespec.policies.base import AbstractDraftPolicy, Growth, as_layer
 from treespec.tree import Layer, path_logprobs
 from treespec.types import ProposalKind
@@ -33,6 +33,7 @@ class ConfidenceTree(AbstractDraftPolicy):
     def __post_init__(self) -> None:
         """Check the bounds."""
         require_integer("policy.max_children", self.max_children, 1)
+        require_number("policy.ratio", self.ratio)
         if not 0 <= self.ratio <= 1:
             raise TreespecError(
                 f"policy.ratio must be in [0, 1], got {self.ratio}; 0 keeps all that "

@@ -21,6 +21,8 @@ from treespec.policies.shape import (
     ordered_shape,
 )
 
+MAX_DEPTH = 64
+"""Deepest shape that is searched for; work grows with the square of it."""
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
@@ -62,7 +64,7 @@ def optimal_shape(
         TreespecError: A number is out of bounds, or nothing is ever accepted.
     """
     check_num_nodes("policy.num_nodes", num_nodes)
-    require_integer("policy.max_depth", max_depth, 1)
+    _require_depth(max_depth)
     return _shape(acceptance, _solve(acceptance, num_nodes, max_depth), num_nodes)
 
 
@@ -78,16 +80,23 @@ def planned_shape(
     Raises:
         TreespecError: No size above one row was measured, or nothing is ever accepted.
     """
-    require_integer("policy.max_depth", max_depth, 1)
+    _require_depth(max_depth)
     sizes = sorted(rows - 1 for rows in costs.target_s if 1 < rows <= MAX_NODES)
     if not sizes:
-        raise TreespecError("target_s has no size above 1 row: no tree could be chosen")
+        raise TreespecError(
+            f"target_s has no size from 2 to {MAX_NODES} rows, so no tree can be "
+            "chosen by it; run treespec calibrate again, or give policy.num_nodes=N"
+        )
     plans = []
     for depth in range(1, max_depth + 1):
         solution = _solve(acceptance, sizes[-1], depth)
         for size in sizes:
-            shape = _shape(acceptance, solution, size)
-            plans.append(plan(shape, acceptance, costs))
+            # A small tree may hold nothing but ranks that were never accepted.
+            if solution[0].num_children[1 + size]:
+                shape = _shape(acceptance, solution, size)
+                plans.append(plan(shape, acceptance, costs))
+    if not plans:
+        raise _nothing_accepted()
     return min(plans, key=lambda plan: plan.token_s)
 
 
@@ -158,10 +167,7 @@ def _shape(
 ) -> TreeShape:
     paths = list(_paths(levels, ROOT_PATH, 1 + num_nodes))
     if not paths:
-        raise TreespecError(
-            "acceptance is 0 for every rank: no tree is better than none; give more "
-            "prompts, or another drafter"
-        )
+        raise _nothing_accepted()
     return ordered_shape(acceptance, paths)
 
 
@@ -174,3 +180,18 @@ def _paths(levels: list[_Level], root: RankPath, size: int) -> Iterator[RankPath
         yield child
         yield from _paths(levels, child, size - kept)
         size = kept
+
+
+def _require_depth(max_depth: int) -> None:
+    require_integer("policy.max_depth", max_depth, 1, f" and at most {MAX_DEPTH}")
+    if max_depth > MAX_DEPTH:
+        raise TreespecError(
+            f"policy.max_depth must be at most {MAX_DEPTH}, got {max_depth}"
+        )
+
+
+def _nothing_accepted() -> TreespecError:
+    return TreespecError(
+        "policy.calibration: by it no tree of this size accepts anything, so none is "
+        "better than no tree; calibrate with more prompts, or choose another drafter"
+    )

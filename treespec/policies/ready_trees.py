@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from treespec.calibration import Calibration
-from treespec.errors import TreespecError, require_integer
+from treespec.errors import TreespecError
 from treespec.policies.optimal_shape import optimal_shape, planned_shape
 from treespec.policies.shape import (
+    check_num_nodes,
     comb_shape,
     greedy_shape,
     paths_shape,
@@ -80,7 +81,7 @@ def geometric_tree(
     for name, value in (("first", first), ("ratio", ratio)):
         if not isinstance(value, int | float) or not 0 < value < 1:
             raise TreespecError(f"policy.{name} must be in (0, 1), got {value!r}")
-    require_integer("policy.max_children", max_children, 1)
+    check_num_nodes("policy.max_children", max_children)
     if first > 1 - ratio:
         raise TreespecError(
             f"policy.first must be at most 1 - policy.ratio = {1 - ratio:g}, so that "

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from treespec.errors import TreespecError
+from treespec.errors import TreespecError, require_number
 from treespec.policies.base import AbstractDraftPolicy, Growth
 from treespec.tree import NOT_EXPANDED, Layer
 from treespec.types import ProposalKind
@@ -51,6 +51,7 @@ class SampledBestFirst(AbstractDraftPolicy):
         """Check the bounds."""
         for name in ("power", "threshold"):
             value = getattr(self, name)
+            require_number(f"policy.{name}", value)
             if not 0 < value < math.inf:
                 raise TreespecError(f"policy.{name} must be > 0, got {value}")
 

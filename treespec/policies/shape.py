@@ -22,6 +22,8 @@ RankPath = tuple[int, ...]
 AcceptanceTable = Sequence[Sequence[float]]
 """Probabilities by depth and rank; what is deeper has the last row.  # [D][K]"""
 ROOT_PATH: RankPath = ()
+MAX_RANKS = 64
+"""Most ranks that are measured: no draft's 65th guess is worth a node."""
 MAX_NODES = 1024
 """Largest shape that is made; a slip of the keys should not fill the memory."""
 
@@ -173,8 +175,12 @@ def comb_shape(num_ranks: int, depth: int) -> TreeShape:
     Raises:
         TreespecError: A number is not an integer >= 1.
     """
-    require_integer("policy.num_ranks", num_ranks, 1)
+    require_integer("policy.num_ranks", num_ranks, 1, f" and at most {MAX_RANKS}")
     require_integer("policy.depth", depth, 1)
+    if num_ranks > MAX_RANKS:
+        raise TreespecError(
+            f"policy.num_ranks must be at most {MAX_RANKS}, got {num_ranks}"
+        )
     check_num_nodes("policy.num_ranks times policy.depth", num_ranks * depth)
     paths = [
         (0,) * above + (rank,) for above in range(depth) for rank in range(num_ranks)

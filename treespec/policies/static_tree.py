@@ -62,6 +62,12 @@ class StaticTree(AbstractDraftPolicy):
         """Most children of one node of the shape."""
         return self.shape.max_children
 
+    @property
+    def whole(self) -> Budget:
+        """Depth, width and nodes of the shape."""
+        shape = self.shape
+        return Budget(shape.depth, shape.width, shape.num_nodes)
+
     def grow(self, growth: Growth) -> Layer | None:
         """Return the next layer of the shape, as far as there are tokens for it."""
         plan = _planned(self.shape, growth.budget)

@@ -99,8 +99,8 @@ def _acceptance(summary: Summary) -> list[str]:
         _line(
             "Drafts kept",
             _percent(summary["acceptance_rate"]),
-            f"of all drafted tokens; {_number(summary['mean_nodes'], 1)} drafted per "
-            "step",
+            f"of all drafts that were checked; {_number(summary['mean_nodes'], 1)} "
+            "per step",
         )
     ]
     if rates:

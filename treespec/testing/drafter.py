@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -59,6 +59,7 @@ class DrafterReport:
         drafter: Its name.
         num_answers: Answers that were the same alone, beside others and after others.
         num_texts: Texts that were those of plain decoding.
+        num_warm_texts: As many again, with what the drafter remembers of earlier ones.
         vocab_sizes: Tokens of the targets.
     """
 
@@ -66,12 +67,15 @@ class DrafterReport:
     num_answers: int
     num_texts: int
     vocab_sizes: tuple[int, ...]
+    num_warm_texts: int = 0
 
     def __str__(self) -> str:
         sizes = " and ".join(map(str, self.vocab_sizes))
+        warm = f", {self.num_warm_texts} warm" if self.num_warm_texts else ""
         return (
             f"{self.drafter}: {self.num_answers} answers alike, alone and beside other "
-            f"requests; {self.num_texts} texts as without it; targets of {sizes} tokens"
+            f"requests; {self.num_texts} texts as without it{warm}; targets of {sizes} "
+            "tokens"
         )
 
 
@@ -87,7 +91,9 @@ def check_drafter(
     tree and the vocabulary; a request must get the same answers alone, beside another
     one, beside another session, and under a key that was used before; the object must
     not change, and global randomness must stay untouched. Then whole texts are decoded
-    with it: they must be those of plain decoding.
+    with it: they must be those of plain decoding. What a drafter remembers across
+    requests takes part in the texts only, those of the first toy, and stays remembered:
+    give it a memory of its own.
 
     What a drafter remembers across requests makes its answers depend on the past, as
     its user wants: its ``cold`` twin is checked.
@@ -107,11 +113,17 @@ def check_drafter(
     """
     with reported(drafter):
         _check_facts(drafter, target)
-        drafter = drafter.cold()
+        cold = drafter.cold()
         models = [target] if target is not None else list(map(_toy, VOCAB_SIZES))
         draws = "draws random numbers, which a drafter must not"
-        with leaves_alone(type(drafter).__name__, drafter, draws):
-            return _checked([Stage(drafter, model) for model in models], tolerance)
+        with leaves_alone(type(drafter).__name__, cold, draws):
+            report = _checked([Stage(cold, model) for model in models], tolerance)
+        if cold is drafter:
+            return report
+        # Twice, so that its memory has something to say.
+        warm = Stage(drafter, models[0])
+        num_texts = sum(_check_texts(warm) for _ in range(2))
+        return replace(report, num_warm_texts=num_texts)
 
 
 @torch.inference_mode()
