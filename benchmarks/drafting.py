@@ -85,11 +85,11 @@ class Task:
 
 
 def methods(
-    target: LoadedModel, drafts: Mapping[str, LoadedModel], nodes: int
+    target: LoadedModel, drafts: Mapping[str, LoadedModel], nodes: int, min_gain: float
 ) -> dict[str, Method]:
     """Return every way to draft by its name."""
     found = {}
-    chain, best_first = Chain(), BestFirst(max_children=3, beam=3)
+    chain, best_first = Chain(), BestFirst(3, beam=3, min_gain=min_gain)
     tree = Budget(max_depth=8, max_width=9, max_nodes=nodes)
     for kind, loaded in drafts.items():
         # A draft need not repeat its bits.
@@ -101,14 +101,14 @@ def methods(
         found[f"{kind} top-k tree"] = Method(model, TopKTree(3), layers)
         found[f"{kind} best-first"] = Method(model, best_first, tree)
         mixture = Cascade((LOOKUP, model), min_confidence=(0.5,))
-        found[f"{kind} lookup, then model"] = Method(mixture, best_first, tree)
+        found[f"{kind} lookup then model"] = Method(mixture, best_first, tree)
     early = EarlyExit(target.model, exit_layer=3)
     found["early exit at 3 layers"] = Method(early, chain, Budget(3, 1, 3))
     found["lookup"] = Method(LOOKUP, best_first, tree)
     recycling = TokenRecycling()
     found["recycling"] = Method(recycling, best_first, tree)
     both = Cascade((LOOKUP, recycling), min_confidence=(0.5,))
-    found["lookup, then recycling"] = Method(both, best_first, tree)
+    found["lookup then recycling"] = Method(both, best_first, tree)
     return found
 
 
@@ -245,6 +245,12 @@ def main() -> None:
     parser.add_argument("--per-category", type=int, default=2)
     parser.add_argument("--max-new-tokens", type=int, default=96)
     parser.add_argument("--nodes", type=int, default=8, help="nodes of a tree")
+    parser.add_argument(
+        "--min-gain",
+        type=float,
+        default=0.4,
+        help="best-first stops when a draft forward hopes for no more tokens than this",
+    )
     parser.add_argument("--methods", help="names, comma separated; default all")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--target-quantization")
@@ -272,7 +278,7 @@ def main() -> None:
         )
         for kind in args.drafts.split(",")
     }
-    every = methods(target, drafts, args.nodes)
+    every = methods(target, drafts, args.nodes, args.min_gain)
     wants = chosen(list(every), args.methods)
     decoders = {
         name: decoder_of(target, method)

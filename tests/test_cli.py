@@ -703,7 +703,7 @@ def test_a_tree_that_the_budget_cuts_is_told(command, tiny_files):
 
 def test_a_calibration_of_something_else_is_told(command, tmp_path, tiny_files):
     pair = (f"pair.draft.path={tiny_files.draft}", "drafter=draft_model")
-    made = command(*pair, "num_prompts=1", verb="calibrate")
+    made = command(*pair, "max_new_tokens=40", verb="calibrate")
     assert made.code == 0
     (path,) = tmp_path.glob("outputs/*/*/calibration.json")
     chosen = ("policy=optimal_tree", f"policy.calibration={path}", "num_prompts=1")
