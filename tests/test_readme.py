@@ -18,6 +18,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL)
 POLICY = next(code for _, code in BLOCKS if code.startswith("# my_policy.py"))
 RULE = next(code for _, code in BLOCKS if code.startswith("# my_rule.py"))
+DRAFTER = next(code for _, code in BLOCKS if code.startswith("# my_drafter.py"))
 PYTHON = [code for _, code in BLOCKS if code.startswith(("from", "# test_my"))]
 (YAML,) = (code for kind, code in BLOCKS if kind == "yaml")
 COMMANDS = re.findall(r"^    (treespec (?!check ).*)$", README, flags=re.MULTILINE)
@@ -31,13 +32,14 @@ def workplace(tmp_path: Path) -> Iterator[Path]:
     """Write the files that the README tells the reader to write."""
     (tmp_path / "my_policy.py").write_text(POLICY)
     (tmp_path / "my_rule.py").write_text(RULE)
+    (tmp_path / "my_drafter.py").write_text(DRAFTER)
     (tmp_path / "my_conf/policy").mkdir(parents=True)
     (tmp_path / "my_conf/policy/sure.yaml").write_text(YAML)
     line = re.search(r'`(\{"id".*?\})`', README)
     assert line is not None
     (tmp_path / "prompts.jsonl").write_text(line[1] + "\n")
     yield tmp_path
-    for name in ("my_policy", "my_rule"):
+    for name in ("my_policy", "my_rule", "my_drafter"):
         sys.modules.pop(name, None)
 
 

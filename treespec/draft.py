@@ -7,6 +7,7 @@ few candidates (``SparseDraft``). Draft policies see both through ``AbstractDraf
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -221,3 +222,35 @@ class SparseDraft(AbstractDraft):
             self.num_rows, dtype=torch.int64, device=best.sources.device
         )
         return sources.index_copy(0, best.rows, best.sources)
+
+
+def listed(
+    candidates: Iterable[Iterable[tuple[int, float]]],
+    device: torch.device,
+    source: int = 0,
+) -> SparseDraft:
+    """Return the draft that a drafter has in lists on the host.
+
+    Args:
+        candidates: For every frontier node its tokens with their log-probabilities,
+            best first; an empty one where nothing is known.
+        device: Where the target's trees live.
+        source: Index of the drafter's source.
+    """
+    rows: list[int] = []
+    tokens: list[int] = []
+    logprobs: list[float] = []
+    num_rows = 0
+    for row, of_node in enumerate(candidates):
+        num_rows = row + 1
+        for token, logprob in of_node:
+            rows.append(row)
+            tokens.append(token)
+            logprobs.append(logprob)
+    children = Children(
+        rows=torch.tensor(rows, dtype=torch.int64, device=device),
+        tokens=torch.tensor(tokens, dtype=torch.int64, device=device),
+        logprobs=torch.tensor(logprobs, dtype=torch.float32, device=device),
+        sources=torch.full((len(rows),), source, dtype=torch.int64, device=device),
+    )
+    return SparseDraft(children, num_rows)

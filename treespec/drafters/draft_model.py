@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from treespec.draft import AbstractDraft, Children, DenseDraft, SparseDraft
+from treespec.draft import AbstractDraft, DenseDraft, SparseDraft, listed
 from treespec.drafters.base import (
     AbstractDrafter,
     AbstractDraftSession,
@@ -154,6 +154,4 @@ class DraftModelSession(AbstractDraftSession):
         return F.pad(logits, (0, missing), value=-torch.inf)
 
     def _nothing(self, frontier: Frontier) -> SparseDraft:
-        none = torch.zeros(0, dtype=torch.int64, device=self._setting.device)
-        children = Children(none, none, none.float(), none)
-        return SparseDraft(children, frontier.nodes.shape[0])
+        return listed([()] * frontier.nodes.shape[0], self._setting.device)

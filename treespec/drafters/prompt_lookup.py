@@ -15,7 +15,7 @@ from itertools import chain
 
 import torch
 
-from treespec.draft import AbstractDraft, Children, SparseDraft
+from treespec.draft import AbstractDraft, SparseDraft, listed
 from treespec.drafters.base import (
     AbstractDrafter,
     AbstractDraftSession,
@@ -132,22 +132,11 @@ class PromptLookupSession(AbstractDraftSession):
 
     def _expand(self, frontier: Frontier) -> SparseDraft:
         text = self._texts[frontier.request]
-        rows: list[int] = []
-        tokens: list[int] = []
-        logprobs: list[float] = []
-        for row, node in enumerate(text.read(frontier)):
-            for token, probability in text.candidates(node):
-                rows.append(row)
-                tokens.append(token)
-                logprobs.append(math.log(probability))
-        device = self._setting.device
-        children = Children(
-            rows=torch.tensor(rows, dtype=torch.int64, device=device),
-            tokens=torch.tensor(tokens, dtype=torch.int64, device=device),
-            logprobs=torch.tensor(logprobs, dtype=torch.float32, device=device),
-            sources=torch.zeros(len(rows), dtype=torch.int64, device=device),
-        )
-        return SparseDraft(children, frontier.nodes.shape[0])
+        candidates = [
+            [(token, math.log(prob)) for token, prob in text.candidates(node)]
+            for node in text.read(frontier)
+        ]
+        return listed(candidates, self._setting.device)
 
 
 class _Text:

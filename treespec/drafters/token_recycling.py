@@ -16,7 +16,7 @@ from itertools import pairwise
 
 import torch
 
-from treespec.draft import AbstractDraft, Children, SparseDraft
+from treespec.draft import AbstractDraft, SparseDraft, listed
 from treespec.drafters.base import (
     AbstractDrafter,
     AbstractDraftSession,
@@ -168,23 +168,7 @@ class TokenRecyclingSession(AbstractDraftSession):
 
     def _expand(self, frontier: Frontier) -> SparseDraft:
         table = self._tables[frontier.request].successors
-        most = self._drafter.num_successors
-        rows: list[int] = []
-        tokens: list[int] = []
-        logprobs: list[float] = []
-        nodes: list[int] = frontier.tree.tokens[frontier.nodes].tolist()
-        for row, after in enumerate(nodes):
-            if after in self._setting.eos_ids:
-                continue
-            for token, logprob in table.get(after, ())[:most]:
-                rows.append(row)
-                tokens.append(token)
-                logprobs.append(logprob)
-        device = self._setting.device
-        children = Children(
-            rows=torch.tensor(rows, dtype=torch.int64, device=device),
-            tokens=torch.tensor(tokens, dtype=torch.int64, device=device),
-            logprobs=torch.tensor(logprobs, dtype=torch.float32, device=device),
-            sources=torch.zeros(len(rows), dtype=torch.int64, device=device),
-        )
-        return SparseDraft(children, len(nodes))
+        most, ends = self._drafter.num_successors, self._setting.eos_ids
+        after = frontier.tree.tokens[frontier.nodes].tolist()
+        candidates = [() if t in ends else table.get(t, ())[:most] for t in after]
+        return listed(candidates, self._setting.device)

@@ -118,7 +118,7 @@ def check_drafter(
         draws = "draws random numbers, which a drafter must not"
         with leaves_alone(type(drafter).__name__, cold, draws):
             report = _checked([Stage(cold, model) for model in models], tolerance)
-        if cold is drafter:
+        if cold == drafter:
             return report
         # Twice, so that its memory has something to say.
         warm = Stage(drafter, models[0])
