@@ -600,11 +600,24 @@ def test_nothing_is_drafted_below_the_end_of_a_text(
 def test_whoever_the_target_has_room_for_has_room_in_the_draft(
     policy: AbstractDraftPolicy,
 ) -> None:
-    """Regions of other sizes once left other gaps, and an assertion failed."""
-    speculative = decoder(policy=policy, controller=Constant(8, 8, 8), max_concurrent=2)
-    prompts = [[1] * size for size in (1, 60, 20, 60, 3, 40, 60, 2)]
-    results = speculative.generate(prompts, max_new_tokens=12)
-    plain = speculative.autoregressive().generate(prompts, max_new_tokens=12)
+    """Regions of other sizes once left other gaps, and an assertion failed.
+
+    The first text ends early. The third one then found room among the target's slots,
+    and none among the draft's.
+    """
+
+    def guess(text: Text) -> int:
+        return SAID(text) if text[0] == 1 else (SAID(text) + 1) % VOCAB_SIZE
+
+    speculative = decoder(
+        drafter=DraftModel(greedy_table(guess, VOCAB_SIZE)),
+        policy=policy,
+        controller=Constant(8, 8, 64),
+        max_concurrent=2,
+    )
+    prompts = [[1], [2] * 60, [2] * 20, [2] * 60]
+    results = speculative.generate(prompts, max_new_tokens=20)
+    plain = speculative.autoregressive().generate(prompts, max_new_tokens=20)
     assert [r.tokens for r in results] == [r.tokens for r in plain]
 
 
