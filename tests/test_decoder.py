@@ -612,7 +612,7 @@ def test_whoever_the_target_has_room_for_has_room_in_the_draft(
     speculative = decoder(
         drafter=DraftModel(greedy_table(guess, VOCAB_SIZE)),
         policy=policy,
-        controller=Constant(8, 8, 64),
+        controller=Constant(8, 8, 8),
         max_concurrent=2,
     )
     prompts = [[1], [2] * 60, [2] * 20, [2] * 60]
