@@ -321,6 +321,19 @@ def test_the_successors_are_told_with_the_line_that_was_accepted():
 
 
 @dataclass(frozen=True, slots=True)
+class DropsDraws(SampledTree):
+    """Draws children, and would drop some of them at the end."""
+
+    prunes = True
+
+
+def test_a_policy_that_drops_what_it_has_drawn_is_refused() -> None:
+    """Only the conformance kit once said so; the texts were biased without a word."""
+    with pytest.raises(IncompatiblePartsError, match="DropsDraws prunes without_repl"):
+        decoder(policy=DropsDraws(2), acceptance=SampleAndMatch())
+
+
+@dataclass(frozen=True, slots=True)
 class KeepsAll(AbstractDraftPolicy):
     """Says that it prunes, and does not."""
 

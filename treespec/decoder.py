@@ -25,7 +25,12 @@ from treespec.drafters import (
     Frontier,
     Successors,
 )
-from treespec.errors import NumericalError, TreespecError, require_integer
+from treespec.errors import (
+    IncompatiblePartsError,
+    NumericalError,
+    TreespecError,
+    require_integer,
+)
 from treespec.intake import Order, Prompt, Seed, make_requests
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.session import ModelSession
@@ -42,6 +47,7 @@ from treespec.types import (
     Budget,
     FinishReason,
     GenerationResult,
+    ProposalKind,
     Tokenizer,
 )
 from treespec.verifiers import AbstractVerifier, Candidate, VerifierOutput
@@ -109,6 +115,12 @@ class SpeculativeDecoder:
             IncompatiblePartsError: The parts do not go together.
         """
         policy = self.policy
+        if policy.prunes and policy.proposal is not ProposalKind.DETERMINISTIC:
+            raise IncompatiblePartsError(
+                f"{type(policy).__name__} prunes {policy.proposal} children: dropping "
+                "what was drawn biases the output; say prunes = False, or declare it "
+                "deterministic"
+            )
         self.acceptance.check(
             policy.proposal,
             policy.max_children,
