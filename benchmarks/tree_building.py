@@ -26,6 +26,7 @@ from treespec.policies import (
     BestFirst,
     ConfidenceTree,
     Growth,
+    Situation,
     TopKTree,
 )
 from treespec.sampling import Sampling
@@ -37,6 +38,7 @@ NUM_NODES = 256
 NUM_CHILDREN = 8
 WIDTHS = (1, 2, 4, 8, 16, 32)
 REPEATS = 9
+SITUATION = Situation(None, length=1, remaining=1024)
 CPU = torch.device("cpu")
 
 
@@ -145,6 +147,8 @@ def grow(
             sampling=Sampling(),
             vocab_size=VOCAB_SIZE,
             chance=chance,
+            situation=SITUATION,
+            num_forwards=depth,
         )
         layer = policy.grow(growth)
         if layer is None:
@@ -156,7 +160,7 @@ def grow(
         if is_full or frontier.shape[0] == 0:
             break
     if policy.prunes:
-        tree = tree.select(policy.prune(tree, budget))
+        tree = tree.select(policy.prune(tree, budget, SITUATION))
     return depth, tree
 
 

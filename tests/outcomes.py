@@ -33,6 +33,12 @@ def make_step(accepted, shape, index=0, next_kind=None, **changes):
         "max_width": max(shape, default=1),
         "max_nodes": sum(shape),
         "budget_by": "constant",
+        "judged_sources": (),
+        "judged_ranks": (),
+        "judged_depths": (),
+        "judged_probs": (),
+        "judged_accepted": (),
+        "num_unread": 0,
     }
     return StepRecord(**{**fields, **changes})
 

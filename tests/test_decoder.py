@@ -46,6 +46,7 @@ from treespec.policies import (
     Growth,
     SampledChain,
     SampledTree,
+    Situation,
     StaticTree,
     TopKTree,
     as_layer,
@@ -250,7 +251,9 @@ class SecondThoughts(AbstractDraftPolicy):
     def grow(self, growth: Growth) -> Layer | None:
         return as_layer(growth, growth.draft.top(2))
 
-    def prune(self, tree: TokenTree, budget: Budget) -> torch.Tensor:
+    def prune(
+        self, tree: TokenTree, budget: Budget, situation: Situation
+    ) -> torch.Tensor:
         dropped = ancestor_mask(tree.parents)[:, 1]
         return (~dropped).nonzero().flatten()[: 1 + budget.max_nodes]
 

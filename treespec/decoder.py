@@ -31,10 +31,10 @@ from treespec.errors import (
     TreespecError,
     require_integer,
 )
-from treespec.intake import Order, Prompt, Seed, make_requests
+from treespec.intake import FirstStates, Order, Prompt, Seed, make_requests
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.session import ModelSession
-from treespec.policies import AbstractDraftPolicy, Growth, layer_limit
+from treespec.policies import AbstractDraftPolicy, Growth, Situation, layer_limit
 from treespec.recording import Phases, StepOutcome, record_step, trace_nodes
 from treespec.request import Request, Stopping
 from treespec.sampling import Sampling
@@ -46,6 +46,7 @@ from treespec.types import (
     Acceptance,
     Budget,
     FinishReason,
+    Forecast,
     GenerationResult,
     ProposalKind,
     Tokenizer,
@@ -181,22 +182,30 @@ class _Draft:
         request: Whose it is.
         budget: What it may cost.
         budget_by: Who set the budget.
+        situation: Where the request stands.
         tree: The tree; once pruned, what is left of it.
         frontier: Nodes to expand next.
+        may_forward: Whether a draft model may be run for them.
         depth: Expansions so far.
         num_candidates: Nodes before pruning, root excluded.
         kept: Ids of the nodes that were left, before they were numbered anew; ``None``
             if the policy does not prune.
+        num_forwards: Forwards of a draft model that it took.
+        forecast: What the policy expects of it.
     """
 
     request: Request
     budget: Budget
     budget_by: str
+    situation: Situation
     tree: TokenTree
     frontier: Tensor
+    may_forward: bool = True
     depth: int = 0
     num_candidates: int = 0
     kept: Tensor | None = None
+    num_forwards: int = 0
+    forecast: Forecast | None = None
 
     def node_ids(self, node_ids: Sequence[int]) -> tuple[int, ...]:
         """Return the ids that nodes had when the tree was grown."""
@@ -237,7 +246,10 @@ class Run:
             tokenizer=decoder.tokenizer,
         )
         self.requests = make_requests(
-            order, decoder.target, stopping, decoder.controller.init
+            order,
+            decoder.target,
+            stopping,
+            lambda: FirstStates(decoder.controller.init(), decoder.policy.init()),
         )
         self.scheduler = Scheduler(
             [r for r in self.requests if r.finish_reason is None],
@@ -278,12 +290,13 @@ class Run:
     def _step(self, batch: Sequence[Request]) -> list[Committed]:
         """Draft, verify, accept and commit once for every active request."""
         watch = Stopwatch(self.decoder.target.device)
-        drafts = [self._plan(request) for request in batch]
+        drafts = [self._plan(request, len(batch)) for request in batch]
         plan_s = watch.lap()
         forwards = self.draft.num_forwards
         self._grow([draft for draft in drafts if draft.budget.speculates])
         for draft in drafts:
             self._prune(draft)
+            self._forecast(draft)
         forwards = self.draft.num_forwards - forwards
         draft_s = watch.lap()
         outputs = self._verify(drafts)
@@ -308,9 +321,9 @@ class Run:
             for o in outcomes
         ]
 
-    def _plan(self, request: Request) -> _Draft:
+    def _plan(self, request: Request, num_active: int) -> _Draft:
         """Begin a tree: its root, and what it may cost."""
-        decoder = self.decoder
+        decoder, policy = self.decoder, self.decoder.policy
         budget, budget_by = OFF, "prefill"
         if not request.is_prefill:
             wish = decoder.controller.budget(request.controller_state)
@@ -318,19 +331,35 @@ class Run:
             set_by = type(decoder.controller).__name__
             budget_by = set_by if budget == wish else "limit"
         assert request.sequence is not None
-        device = decoder.target.device
-        token = request.sequence.tokens[-1]
-        tree = root_tree(token, decoder.policy.proposal, device)
-        frontier = torch.zeros_like(tree.tokens)
-        return _Draft(request, budget, budget_by, tree, frontier)
+        tokens, device = request.sequence.tokens, decoder.target.device
+        situation = Situation(
+            state=request.policy_state,
+            length=len(tokens),
+            remaining=request.remaining,
+            num_unread=self.draft.num_unread(request.key) if self._speculates else 0,
+            num_active=num_active,
+        )
+        tree = root_tree(tokens[-1], policy.proposal, device)
+        draft = _Draft(
+            request, budget, budget_by, situation, tree, torch.zeros_like(tree.tokens)
+        )
+        if budget.speculates:
+            draft.may_forward = policy.opens(situation, budget)
+        return draft
 
     def _grow(self, growing: list[_Draft]) -> None:
         """Grow the trees of all requests side by side, a layer per draft forward."""
         while growing:
-            frontiers = [
-                Frontier(d.request.key, d.tree, d.frontier, d.depth) for d in growing
-            ]
-            answers = self.draft.expand(frontiers)
+            before = self.draft.num_forwards
+            answers = self.draft.expand(
+                [
+                    Frontier(d.request.key, d.tree, d.frontier, d.depth, d.may_forward)
+                    for d in growing
+                ]
+            )
+            num_forwards = self.draft.num_forwards - before
+            for draft in growing:
+                draft.num_forwards += num_forwards
             growing = [
                 draft
                 for draft, answer in zip(growing, answers, strict=True)
@@ -352,6 +381,8 @@ class Run:
             sampling=self.sampling,
             vocab_size=self.decoder.target.vocab_size,
             chance=request.draft_chance,
+            situation=draft.situation,
+            num_forwards=draft.num_forwards,
         )
         layer = policy.grow(growth)
         if layer is None:
@@ -368,6 +399,7 @@ class Run:
         draft.tree = draft.tree.extend(layer, draft.frontier)
         new = torch.arange(first, draft.tree.size, device=device)
         draft.frontier = new if layer.expand is None else layer.expand
+        draft.may_forward = layer.may_forward
         if self._eos is not None:
             self._end_texts(draft, new)
         draft.depth += 1
@@ -390,13 +422,20 @@ class Run:
         draft.num_candidates = draft.tree.num_drafted
         if not policy.prunes or not draft.num_candidates:
             return
-        kept = policy.prune(draft.tree, draft.budget)
+        kept = policy.prune(draft.tree, draft.budget, draft.situation)
         if kept.shape[0] - 1 > draft.budget.max_nodes:
             raise TreespecError(
                 f"{type(policy).__name__} kept {kept.shape[0] - 1} nodes where the "
                 f"budget allows {draft.budget.max_nodes}; prune to that many"
             )
         draft.tree, draft.kept = draft.tree.select(kept), kept
+
+    def _forecast(self, draft: _Draft) -> None:
+        """Ask the policy what it expects of the tree."""
+        if not draft.request.is_prefill and draft.budget.speculates:
+            draft.forecast = self.decoder.policy.forecast(
+                draft.tree, draft.situation, draft.num_forwards
+            )
 
     def _verify(self, drafts: Sequence[_Draft]) -> list[VerifierOutput]:
         candidates = []
@@ -457,6 +496,8 @@ class Run:
             logits=logits,
             acceptance=acceptance,
             num_candidates=draft.num_candidates,
+            num_unread=draft.situation.num_unread,
+            forecast=draft.forecast,
             committed=tuple(tokens),
             is_step=not was_prefill,
         )
@@ -494,6 +535,7 @@ class Run:
             request.controller_state = controller.observe(
                 request.controller_state, record
             )
+            request.policy_state = decoder.policy.observe(request.policy_state, record)
 
     def _trace(self, outcomes: Sequence[StepOutcome]) -> None:
         """Append every node of the recorded step; no request's clock sees it."""

@@ -13,7 +13,7 @@ from treespec.acceptance.optimum import optimal_node_acceptance
 from treespec.request import Request
 from treespec.sampling import Sampling
 from treespec.tree import ROOT, HostTree, TokenTree
-from treespec.types import Acceptance, Budget, NodeTrace, StepRecord
+from treespec.types import Acceptance, Budget, Forecast, NodeTrace, StepRecord
 
 Verdict = Literal["accepted", "rejected", "unreached", "cut"]
 
@@ -62,6 +62,8 @@ class StepOutcome:
         logits: The target's logits that the rule saw.  # [N, V]
         acceptance: What the rule decided.
         num_candidates: Nodes before pruning, root excluded.
+        num_unread: Committed tokens that a draft model had not read before the step.
+        forecast: What the policy expected of the tree, if it said.
         committed: Tokens that were committed, cut at the text's end.
         is_step: False for the prefill, which leaves no record.
     """
@@ -74,6 +76,8 @@ class StepOutcome:
     logits: Tensor
     acceptance: Acceptance
     num_candidates: int
+    num_unread: int
+    forecast: Forecast | None
     committed: tuple[int, ...]
     is_step: bool
 
@@ -89,7 +93,11 @@ def record_step(
     nodes_by_depth = tuple(per_depth[d] for d in range(1, len(per_depth)))
     kept = outcome.acceptance.node_ids[: len(outcome.committed)]
     is_whole = len(outcome.committed) > len(outcome.acceptance.node_ids)
-    ranks = tree.ranks()
+    ranks, depths, forecast = tree.ranks(), tree.depths(), outcome.forecast
+    judged = _judged(outcome)
+    probs: list[float] = []
+    if judged:
+        probs = outcome.drafted.draft_logprobs.exp().tolist()
     return StepRecord(
         step=len(request.records),
         num_candidates=outcome.num_candidates,
@@ -113,7 +121,30 @@ def record_step(
         max_width=outcome.budget.max_width,
         max_nodes=outcome.budget.max_nodes,
         budget_by=outcome.budget_by,
+        judged_sources=tuple(source_names[tree.sources[node]] for node in judged),
+        judged_ranks=tuple(ranks[node] for node in judged),
+        judged_depths=tuple(depths[node] for node in judged),
+        judged_probs=tuple(probs[node] for node in judged),
+        judged_accepted=tuple(node in kept for node in judged),
+        num_unread=outcome.num_unread,
+        expected_accepted=None if forecast is None else forecast.expected_accepted,
+        expected_s=None if forecast is None else forecast.step_s,
+        reason=None if forecast is None else forecast.reason,
     )
+
+
+def _judged(outcome: StepOutcome) -> list[int]:
+    """Return the nodes of which it was decided whether they are accepted.
+
+    The children of the nodes that the committed text went through. What a stop or a
+    length limit cut was not decided.
+    """
+    path = outcome.acceptance.node_ids
+    reached = {ROOT, *path[: len(outcome.committed) - 1]}
+    if len(outcome.committed) > len(path):
+        reached |= set(path)
+    parents = outcome.tree.parents
+    return [node for node in range(1, len(parents)) if parents[node] in reached]
 
 
 def trace_nodes(

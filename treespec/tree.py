@@ -34,6 +34,8 @@ class Layer:
         expand: Ids, in the tree with this layer, of the nodes that are to be expanded
             next: new ones, or earlier ones that have not been; ``None`` means all of
             this layer.  # [E]
+        may_forward: Whether a draft model may be run to expand them; if not, only
+            drafters that need no forward are asked.
     """
 
     parents: Tensor
@@ -42,6 +44,7 @@ class Layer:
     sources: Tensor
     draft_probs: Tensor | None = None
     expand: Tensor | None = None
+    may_forward: bool = True
 
     @property
     def size(self) -> int:

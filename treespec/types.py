@@ -93,6 +93,22 @@ class Acceptance:
 
 
 @dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a policy expects of a tree before it is verified.
+
+    Attributes:
+        expected_accepted: Draft tokens that will be accepted, on average.
+        step_s: Seconds that the step will have taken; ``None`` if it knows no costs.
+        reason: Why the tree is as it is, in a few words that can be counted, such as
+            ``lookup`` or ``off: the draft is too slow``.
+    """
+
+    expected_accepted: float
+    step_s: float | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class StepRecord:
     """One request's share of one step, JSON-ready.
 
@@ -119,6 +135,18 @@ class StepRecord:
         max_depth, max_width, max_nodes: The budget the step had.
         budget_by: Who set the budget: a controller's name, or ``limit`` when the
             remaining length cut it.
+        judged_sources: Drafter of each node that was judged: the accepted ones and
+            their siblings, in the order of the tree.
+        judged_ranks: Its draw-order rank among its siblings.
+        judged_depths: Its depth.
+        judged_probs: Its probability given its parent, as the drafter had it.
+        judged_accepted: Whether it was accepted.
+        num_unread: Committed tokens that a draft model had not read when the step
+            began; its first forward reads them too.
+        expected_accepted: Accepted tokens that the policy expected of the tree, if it
+            says.
+        expected_s: Seconds that it expected the step to take, if it says.
+        reason: Why it drafted as it did, if it says.
     """
 
     step: int
@@ -143,6 +171,15 @@ class StepRecord:
     max_width: int
     max_nodes: int
     budget_by: str
+    judged_sources: tuple[str, ...]
+    judged_ranks: tuple[int, ...]
+    judged_depths: tuple[int, ...]
+    judged_probs: tuple[float, ...]
+    judged_accepted: tuple[bool, ...]
+    num_unread: int
+    expected_accepted: float | None = None
+    expected_s: float | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

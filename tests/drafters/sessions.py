@@ -16,7 +16,7 @@ from treespec.drafters import (
     Frontier,
 )
 from treespec.models.table import TableModel
-from treespec.policies import AbstractDraftPolicy, Growth
+from treespec.policies import AbstractDraftPolicy, Growth, Situation
 from treespec.testing.laws import Setting
 from treespec.testing.toys import random_model, table_model
 from treespec.tree import TokenTree, root_tree
@@ -78,6 +78,8 @@ class Drafting(Setting):
                     sampling=self.sampling,
                     vocab_size=self.vocab_size,
                     chance=chance,
+                    situation=Situation(self.policy.init(), len(text), 64),
+                    num_forwards=session.num_forwards,
                 )
             )
             if layer is None:

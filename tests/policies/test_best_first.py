@@ -14,11 +14,13 @@ from tests.strategies import repeatable
 from treespec.chance import GeneratorChance
 from treespec.draft import AbstractDraft
 from treespec.errors import TreespecError
-from treespec.policies import BestFirst
+from treespec.policies import BestFirst, Situation
 from treespec.testing.policy_cases import TEXT, PolicyCase
 from treespec.testing.toys import Model, Text, random_model, single
 from treespec.tree import NO_PARENT, ROOT, TokenTree, path_logprobs
 from treespec.types import Budget
+
+SITUATION = Situation(None, length=3, remaining=64)
 
 VOCAB_SIZE = 3
 CHANCE = GeneratorChance(torch.Generator())
@@ -177,7 +179,7 @@ def test_what_is_kept_is_the_best_of_what_was_drafted(
         asked += growth.frontier.tolist()
     assert grown is not None
     assert len(set(asked)) == len(asked)
-    kept = policy.prune(grown, on.budget).tolist()
+    kept = policy.prune(grown, on.budget, SITUATION).tolist()
     depths = torch.tensor(grown.host().depths())
     paths = path_logprobs(grown) + depths * torch.tensor(decay).log()
     left_out = [node for node in range(grown.size) if node not in kept]
@@ -252,7 +254,7 @@ def test_a_node_that_rounding_made_better_than_its_parent_does_not_replace_it() 
     rounded = torch.tensor([0.0, -1.0, 1e-6, 1e-6])
     tree = replace(tree, draft_logprobs=rounded)
     for max_nodes in (1, 2, 3):
-        kept = BestFirst().prune(tree, Budget(3, 3, max_nodes))
+        kept = BestFirst().prune(tree, Budget(3, 3, max_nodes), SITUATION)
         assert kept.tolist() == list(range(max_nodes + 1))
 
 

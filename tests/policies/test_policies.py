@@ -15,6 +15,7 @@ from treespec.policies import (
     ConfidenceTree,
     Growth,
     SampledChain,
+    Situation,
     TopKTree,
 )
 from treespec.sampling import Sampling
@@ -51,6 +52,8 @@ def growth(
         sampling=Sampling(temperature=1.0),
         vocab_size=VOCAB_SIZE,
         chance=GeneratorChance(torch.Generator().manual_seed(seed)),
+        situation=Situation(None, length=2, remaining=64),
+        num_forwards=1,
     )
 
 

@@ -10,6 +10,7 @@ from treespec.policies import (
     BestFirst,
     Growth,
     SampledBestFirst,
+    Situation,
     TopKTree,
 )
 from treespec.policies.base import drawn_layer
@@ -328,8 +329,10 @@ class FaultyPruning(AbstractDraftPolicy):
     def grow(self, growth: Growth) -> Layer | None:
         return BestFirst(2).grow(growth)
 
-    def prune(self, tree: TokenTree, budget: Budget) -> torch.Tensor:
-        return self.fault(BestFirst(2).prune(tree, budget), tree)
+    def prune(
+        self, tree: TokenTree, budget: Budget, situation: Situation
+    ) -> torch.Tensor:
+        return self.fault(BestFirst(2).prune(tree, budget, situation), tree)
 
 
 def drops_a_parent(kept: torch.Tensor, tree: TokenTree) -> torch.Tensor:

@@ -44,12 +44,15 @@ class Frontier:
         tree: Its tree so far.
         nodes: Ids of the nodes; none was in a frontier of this tree before.  # [F]
         depth: Number of expansions so far: no node is deeper, and 0 means the root.
+        may_forward: Whether a draft model may be run for them. If not, a drafter that
+            would have to answers that it knows nothing.
     """
 
     request: int
     tree: TokenTree
     nodes: Tensor
     depth: int
+    may_forward: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,10 @@ class AbstractDraftSession(ABC):
             num_slots: Slots that its text and the candidates of one step can fill.
         """
 
+    def num_unread(self, request: int) -> int:
+        """Return how many committed tokens a draft model has not read yet."""
+        return 0
+
     @abstractmethod
     def expand(self, frontiers: Sequence[Frontier]) -> list[AbstractDraft]:
         """Return candidates for the children of every frontier node."""
@@ -135,6 +142,11 @@ class AbstractDrafter(ABC):
     @abstractmethod
     def hidden_layers(self) -> tuple[int, ...]:
         """Layers of the target whose outputs it wants; usually none."""
+
+    @property
+    def runs_model(self) -> bool:
+        """Whether its answers may take a forward of a model."""
+        return False
 
     @property
     def num_successors(self) -> int:

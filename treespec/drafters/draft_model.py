@@ -55,6 +55,11 @@ class DraftModel(AbstractDrafter):
                 "null for the temperature of the request"
             )
 
+    @property
+    def runs_model(self) -> bool:
+        """It always does."""
+        return True
+
     def start(self, setting: DraftSetting) -> DraftModelSession:
         """Return a session with slots for all requests."""
         return DraftModelSession(self.model, setting, self.temperature)
@@ -85,14 +90,19 @@ class DraftModelSession(AbstractDraftSession):
         assert sequence is not None, "the draft's pool is as large as the target's"
         self.sequences[request] = sequence
 
+    def num_unread(self, request: int) -> int:
+        """Return how many committed tokens the model has not read yet."""
+        return self.sequences[request].num_pending
+
     def expand(self, frontiers: Sequence[Frontier]) -> list[AbstractDraft]:
         """Return the draft model's law at every frontier node, after one forward.
 
         The parent of every node must be the root, or have been asked about before, or
         stand earlier in the same frontier. A request whose next position is beyond the
-        draft model's context gets no candidates.
+        draft model's context gets no candidates, nor does one that no forward is to
+        be spent on.
         """
-        readable = [f for f in frontiers if self._fits(f)]
+        readable = [f for f in frontiers if f.may_forward and self._fits(f)]
         feeds = []
         for frontier in readable:
             sequence = self.sequences[frontier.request]

@@ -48,6 +48,11 @@ class EarlyExit(AbstractDrafter):
                 f"lower one, such as drafter.exit_layer=1"
             )
 
+    @property
+    def runs_model(self) -> bool:
+        """It always does: a part of the target's."""
+        return True
+
     def start(self, setting: DraftSetting) -> DraftModelSession:
         """Return a session with slots for all requests."""
         return DraftModelSession(self.model.lower_layers(self.exit_layer), setting)

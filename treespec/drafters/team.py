@@ -44,6 +44,11 @@ class AbstractTeam(AbstractDrafter):
         return tuple(sorted({i for d in self.drafters for i in d.hidden_layers}))
 
     @property
+    def runs_model(self) -> bool:
+        """Whether a member does."""
+        return any(drafter.runs_model for drafter in self.drafters)
+
+    @property
     def num_successors(self) -> int:
         """The most that a member wants."""
         return max(drafter.num_successors for drafter in self.drafters)
@@ -147,6 +152,10 @@ class AbstractTeamSession(AbstractDraftSession):
         """Start the request with every member."""
         for member in self.members:
             member.session.admit(request, prompt, num_slots)
+
+    def num_unread(self, request: int) -> int:
+        """Return the most that a member has not read."""
+        return max(member.session.num_unread(request) for member in self.members)
 
     def commit(self, request: int, feedback: Feedback) -> None:
         """Tell every member; they know the nodes by their ids in the whole tree."""

@@ -3,6 +3,7 @@
 from treespec.policies.base import (
     AbstractDraftPolicy,
     Growth,
+    Situation,
     as_layer,
     drawn_children,
     drawn_layer,
@@ -33,6 +34,7 @@ __all__ = [
     "SampledBestFirst",
     "SampledChain",
     "SampledTree",
+    "Situation",
     "StaticTree",
     "TopKTree",
     "TreeShape",

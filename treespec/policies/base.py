@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -20,7 +20,27 @@ from treespec.draft import AbstractDraft, Children
 from treespec.sampling import Sampling
 from treespec.siblings import draw_siblings
 from treespec.tree import Layer, TokenTree, path_logprobs
-from treespec.types import Budget, ProposalKind
+from treespec.types import Budget, Forecast, ProposalKind, StepRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """Where a request stands when a step begins: numbers of the host.
+
+    Attributes:
+        state: What the policy remembers of the request.
+        length: Committed tokens, the prompt's included.
+        remaining: Most tokens that may still be committed.
+        num_unread: Committed tokens that a draft model has not read yet; its next
+            forward reads them too.
+        num_active: Requests that share the step.
+    """
+
+    state: Any
+    length: int
+    remaining: int
+    num_unread: int = 0
+    num_active: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +58,8 @@ class Growth:
         sampling: How the request samples.
         vocab_size: Size of the target's vocabulary.
         chance: The request's own source of randomness for drafting.
+        situation: Where the request stood when the step began.
+        num_forwards: Forwards of a draft model that the tree took so far.
     """
 
     tree: TokenTree
@@ -49,6 +71,8 @@ class Growth:
     sampling: Sampling
     vocab_size: int
     chance: AbstractChance
+    situation: Situation
+    num_forwards: int
 
     @property
     def room(self) -> int:
@@ -95,16 +119,50 @@ class AbstractDraftPolicy(ABC):
         """The least budget that cuts nothing off its trees, if they have a shape."""
         return None
 
+    def init(self) -> Any:
+        """Return what it remembers at the start of a request; most remember nothing."""
+        return None
+
+    def observe(self, state: Any, record: StepRecord) -> Any:
+        """Return what it remembers after a step.
+
+        A function of its arguments: the records of a request give its states again.
+        """
+        return state
+
+    def opens(self, situation: Situation, budget: Budget) -> bool:
+        """Return whether a draft model may be run for the children of the root.
+
+        If not, only drafters that need no forward are asked. For later layers
+        ``Layer.may_forward`` says it.
+        """
+        return True
+
     @abstractmethod
     def grow(self, growth: Growth) -> Layer | None:
         """Return the next layer, at most ``growth.room`` nodes; ``None`` to stop."""
 
-    def prune(self, tree: TokenTree, budget: Budget) -> Tensor:  # [K]
+    def forecast(
+        self, tree: TokenTree, situation: Situation, num_forwards: int
+    ) -> Forecast | None:
+        """Return what it expects of a tree that is about to be verified, if it knows.
+
+        Args:
+            tree: The tree, pruned.
+            situation: Where the request stood when the step began.
+            num_forwards: Forwards of a draft model that the tree took.
+        """
+        return None
+
+    def prune(
+        self, tree: TokenTree, budget: Budget, situation: Situation
+    ) -> Tensor:  # [K]
         """Return the nodes to verify, if it prunes; all of them, if it does not.
 
         Args:
             tree: The tree that was grown.
             budget: What its verification may cost.
+            situation: Where the request stood when the step began.
 
         Returns:
             Ids in ascending order: the root, at most ``budget.max_nodes`` others, and

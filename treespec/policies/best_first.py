@@ -15,7 +15,7 @@ from treespec.errors import (
     require_number,
     unknown_name,
 )
-from treespec.policies.base import AbstractDraftPolicy, Growth
+from treespec.policies.base import AbstractDraftPolicy, Growth, Situation
 from treespec.tree import (
     ROOT,
     Layer,
@@ -119,7 +119,7 @@ class BestFirst(AbstractDraftPolicy):
             expand=expand.sort().values,
         )
 
-    def prune(self, tree: TokenTree, budget: Budget) -> Tensor:
+    def prune(self, tree: TokenTree, budget: Budget, situation: Situation) -> Tensor:
         """Return the best nodes and the root: a tree, as no child beats its parent.
 
         But for rounding: sums along two paths are rounded differently, and the

@@ -50,6 +50,15 @@ STEP_SCHEMA = pa.schema(
         ("max_width", pa.int32()),
         ("max_nodes", pa.int32()),
         ("budget_by", pa.string()),
+        ("judged_sources", pa.list_(pa.string())),
+        ("judged_ranks", pa.list_(pa.int32())),
+        ("judged_depths", pa.list_(pa.int32())),
+        ("judged_probs", pa.list_(pa.float64())),
+        ("judged_accepted", pa.list_(pa.bool_())),
+        ("num_unread", pa.int32()),
+        ("expected_accepted", pa.float64()),
+        ("expected_s", pa.float64()),
+        ("reason", pa.string()),
     ]
 )
 NODE_SCHEMA = pa.schema(

@@ -45,6 +45,7 @@ class Event:
         layers = tuple(_layers(budget)) if self.drafts else ()
         num_accepted = len(layers) if self.accepts else 0
         whole = self.accepts or not layers
+        num_judged = num_accepted if self.accepts else min(1, len(layers))
         return StepRecord(
             step=step,
             num_candidates=sum(layers),
@@ -68,6 +69,12 @@ class Event:
             max_width=budget.max_width,
             max_nodes=budget.max_nodes,
             budget_by="limit" if self.limited else "controller",
+            judged_sources=("draft_model",) * num_judged,
+            judged_ranks=(0,) * num_judged,
+            judged_depths=tuple(range(1, num_judged + 1)),
+            judged_probs=(0.5,) * num_judged,
+            judged_accepted=(self.accepts,) * num_judged,
+            num_unread=0,
         )
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from treespec.chance import AbstractChance
 from treespec.draft import AbstractDraft, Children, DenseDraft, SparseDraft
-from treespec.policies import AbstractDraftPolicy, Growth
+from treespec.policies import AbstractDraftPolicy, Growth, Situation
 from treespec.sampling import Sampling
 from treespec.testing.drawing import describe, draw_tree
 from treespec.testing.failure import ConformanceError, told
@@ -24,6 +24,8 @@ SOURCE = 2
 """The source that all candidates of the toys are from."""
 PROCESSED = Sampling(0.7, top_k=2)
 TEXT: Text = (0, 1)
+REMAINING = 64
+"""Tokens that a request may still commit: more than any tree is deep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,8 @@ class PolicyCase:
                 sampling=self.sampling,
                 vocab_size=self.vocab_size,
                 chance=chance,
+                situation=situation(policy),
+                num_forwards=depth,
             )
             layer = self._next_layer(policy, growth)
             if layer is None:
@@ -144,7 +148,7 @@ class PolicyCase:
         Raises:
             ConformanceError: What it leaves is no tree, or too much.
         """
-        kept = policy.prune(tree, self.budget)
+        kept = policy.prune(tree, self.budget, situation(policy))
         if fault := self._fault_of(kept, tree):
             raise ConformanceError(
                 f"{type(policy).__name__}.prune {fault}, got {kept}\n{self}\n"
@@ -165,6 +169,11 @@ class PolicyCase:
         if len(ids) - 1 > self.budget.max_nodes:
             return f"must keep at most {self.budget.max_nodes} nodes besides the root"
         return None
+
+
+def situation(policy: AbstractDraftPolicy) -> Situation:
+    """Return where a request stands that has just begun."""
+    return Situation(policy.init(), length=len(TEXT), remaining=REMAINING)
 
 
 def _sparse(
