@@ -12,6 +12,7 @@ from treespec.policies.base import (
 from treespec.policies.best_first import BestFirst
 from treespec.policies.chain import Chain, SampledChain
 from treespec.policies.confidence_tree import ConfidenceTree
+from treespec.policies.planner import Planner
 from treespec.policies.ready_trees import (
     calibrated_tree,
     comb_tree,
@@ -31,6 +32,7 @@ __all__ = [
     "Chain",
     "ConfidenceTree",
     "Growth",
+    "Planner",
     "SampledBestFirst",
     "SampledChain",
     "SampledTree",

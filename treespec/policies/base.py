@@ -34,6 +34,8 @@ class Situation:
         num_unread: Committed tokens that a draft model has not read yet; its next
             forward reads them too.
         num_active: Requests that share the step.
+        source_names: Names of the drafter's sources; a node's source is an index.
+        runs_model: Whether the drafter may run a draft model.
     """
 
     state: Any
@@ -41,6 +43,8 @@ class Situation:
     remaining: int
     num_unread: int = 0
     num_active: int = 1
+    source_names: tuple[str, ...] = ()
+    runs_model: bool = False
 
 
 @dataclass(frozen=True, slots=True)
