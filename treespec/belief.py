@@ -57,6 +57,7 @@ class Prior:
 
 LIKELIEST: dict[str, Prior] = {
     "draft_model": Prior(0.9, 0.0),
+    "early_exit": Prior(0.8, 0.0),
     "prompt_lookup": Prior(0.8, -0.3, is_free=True),
     "token_recycling": Prior(0.6, -0.6, is_free=True),
 }
@@ -135,7 +136,7 @@ class Mean:
         return Mean(memory * self.total + value, memory * self.weight + 1)
 
 
-def _guess(value: float, weight: float = 3.0) -> Mean:
+def _guess(value: float, weight: float = 2.0) -> Mean:
     return Mean(value * weight, weight)
 
 
@@ -399,7 +400,7 @@ def _unseen_answer(flow: Flow, record: StepRecord, parents: dict[int, float]) ->
     asked = record.num_draft_forwards > record.depth == depth
     if not (left_out and asked and record.next_kind == "bonus"):
         return flow
-    return _model_answered(flow, depth + 1, parents, 0.2)
+    return _model_answered(flow, depth + 1, parents, 0.2 if depth else 0.05)
 
 
 _NONE: Row = (0.0,) * len(KNOTS)

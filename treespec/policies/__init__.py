@@ -5,6 +5,7 @@ from treespec.policies.base import (
     Growth,
     Situation,
     as_layer,
+    children_of,
     drawn_children,
     drawn_layer,
     layer_limit,
@@ -21,6 +22,7 @@ from treespec.policies.ready_trees import (
     optimal_tree,
 )
 from treespec.policies.sampled_best_first import SampledBestFirst
+from treespec.policies.sampled_planner import SampledPlanner
 from treespec.policies.sampled_tree import SampledTree
 from treespec.policies.shape import TreeShape
 from treespec.policies.static_tree import StaticTree
@@ -35,6 +37,7 @@ __all__ = [
     "Planner",
     "SampledBestFirst",
     "SampledChain",
+    "SampledPlanner",
     "SampledTree",
     "Situation",
     "StaticTree",
@@ -42,6 +45,7 @@ __all__ = [
     "TreeShape",
     "as_layer",
     "calibrated_tree",
+    "children_of",
     "comb_tree",
     "drawn_children",
     "drawn_layer",

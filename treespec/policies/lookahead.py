@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from treespec.costs import Costs
+
 FORWARDS = (1, 2, 3, 4, 6, 8, 12, 16)
 """Forwards that are looked ahead."""
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -20,41 +22,13 @@ SIBLINGS = 0.02
 """Least value of a second-best child that is looked at."""
 
 
-class StepCosts(Protocol):
-    """Seconds that a step's parts take on a machine."""
+ASSUMED = Costs.through(
+    {1: 1.0, 16: 1.0, 32: 2.0}, {1: 0.2, 16: 0.2, 32: 0.4}, step_s=0.02
+)
+"""Costs where nobody has measured any, in units of a target forward.
 
-    @property
-    def step_s(self) -> float:
-        """Seconds of a step outside of forwards."""
-
-    def target(self, num_rows: int, length: int = 0) -> float:
-        """Return seconds of a target forward of rows behind committed tokens."""
-
-    def draft(self, num_rows: int, length: int = 0) -> float:
-        """Return seconds of a draft model's forward, unread tokens counted as rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class AssumedCosts:
-    """Costs of a machine that nobody has measured, in units of a target forward.
-
-    Attributes:
-        draft_share: What a draft model's forward takes of the target's.
-        flat_rows: Rows up to which both take the same time; beyond, in proportion.
-        step_s: What a step takes outside of forwards.
-    """
-
-    draft_share: float = 0.2
-    flat_rows: int = 16
-    step_s: float = 0.02
-
-    def target(self, num_rows: int, length: int = 0) -> float:
-        """Return the units of a target forward."""
-        return max(1.0, num_rows / self.flat_rows)
-
-    def draft(self, num_rows: int, length: int = 0) -> float:
-        """Return the units of a draft forward."""
-        return self.draft_share * max(1.0, num_rows / self.flat_rows)
+A draft forward takes a fifth of it, sixteen rows as long as one, more in proportion.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +44,7 @@ class Prices:
         others: Rows of a target forward that are there without this request's.
     """
 
-    costs: StepCosts
+    costs: Costs
     rate: float
     length: int
     load: int = 1

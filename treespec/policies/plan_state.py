@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from treespec.belief import Belief
+from treespec.policies.base import Situation
 from treespec.policies.lookahead import (
     OpenNode,
     Option,
@@ -13,11 +14,10 @@ from treespec.policies.lookahead import (
     Prospects,
     best_option,
 )
-from treespec.policies.base import Situation
 from treespec.types import StepRecord
 
-RECENT = 0.95
-"""What is left of earlier tokens and seconds after a step: some twenty steps count."""
+RECENT = 0.97
+"""What is left of earlier tokens and seconds after a step: some thirty steps count."""
 PLAIN_STEPS = 2.0
 """Steps without speculation that the rate begins with."""
 PROBED = 0.015

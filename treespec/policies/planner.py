@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from treespec.belief import LARGEST, Belief, BeliefMemory
+from treespec.belief import Belief, BeliefMemory
+from treespec.costs import Costs
 from treespec.draft import Children
 from treespec.errors import TreespecError, require_integer, unknown_name
 from treespec.policies.base import AbstractDraftPolicy, Growth, Situation
-from treespec.policies.lookahead import (
-    AssumedCosts,
-    OpenNode,
-    Option,
-    Prices,
-    StepCosts,
-    best_option,
-    best_prefix,
-)
+from treespec.policies.lookahead import ASSUMED, Prices, best_prefix
 from treespec.policies.plan_state import Opening, Outlook, PlanState
+from treespec.policies.tree_plan import (
+    TreePlan,
+    next_expansion,
+    node_ids,
+    planned,
+    read_tree,
+    tree_columns,
+)
 from treespec.tree import NOT_EXPANDED, ROOT, Layer, TokenTree
 from treespec.types import Budget, Forecast, ProposalKind, StepRecord
 
@@ -43,15 +42,15 @@ class AbstractPlanner(AbstractDraftPolicy):
     """What planners have in common: what they remember, and when a model may run.
 
     Attributes:
-        costs: Seconds of forwards on this machine; ``None`` assumes a shape, see
-            ``AssumedCosts``.
+        costs: Seconds of forwards on this machine; ``None``: ``ASSUMED``, the
+            shape that many machines have.
         objective: ``latency``, or ``throughput``: then a node costs what it adds to a
             forward that ``load`` requests share, each with as many nodes.
         load: Requests at once that the target serves; ``None``: those of the run.
         memory: What earlier requests taught; ``None`` keeps requests apart.
     """
 
-    costs: StepCosts | None
+    costs: Costs | None
     objective: str
     load: int | None
     memory: BeliefMemory | None
@@ -110,8 +109,8 @@ class AbstractPlanner(AbstractDraftPolicy):
         return Outlook(situation, state, prices)
 
     @property
-    def _costs(self) -> StepCosts:
-        return AssumedCosts() if self.costs is None else self.costs
+    def _costs(self) -> Costs:
+        return ASSUMED if self.costs is None else self.costs
 
     def _check(self) -> None:
         """Check the fields that planners have in common."""
@@ -126,9 +125,10 @@ class AbstractPlanner(AbstractDraftPolicy):
                 f"policy.memory must be null or a BeliefMemory, got {self.memory!r}; "
                 "write policy.memory._target_=treespec.belief.BeliefMemory"
             )
-        if self.costs is not None and not callable(getattr(self.costs, "target", None)):
+        if not isinstance(self.costs, Costs | None):
             raise TreespecError(
-                f"policy.costs must be null or measured costs, got {self.costs!r}"
+                f"policy.costs must be null or measured costs, got {self.costs!r}; "
+                "treespec profile measures them, Costs.read reads them"
             )
 
     def _reason(self, plan: TreePlan, outlook: Outlook, num_forwards: int) -> str:
@@ -169,7 +169,7 @@ class Planner(AbstractPlanner):
     proposal = ProposalKind.DETERMINISTIC
     prunes = True
 
-    costs: StepCosts | None = None
+    costs: Costs | None = None
     objective: str = "latency"
     load: int | None = None
     max_children: int = 4
@@ -185,16 +185,16 @@ class Planner(AbstractPlanner):
         outlook = self.outlook(growth.situation)
         children = growth.draft.top(self.max_children)
         plan, kept = _with_children(growth, children, outlook)
-        going = next_expansion(plan, growth, outlook)
+        going = next_expansion(plan, growth, outlook, self.prunes)
         if not kept and not going.nodes:
             return None
-        children = children.select(_ids(kept, growth.tree.tokens))
+        children = children.select(node_ids(kept, growth.tree.tokens))
         return Layer(
             parents=growth.frontier[children.rows],
             tokens=children.tokens,
             draft_logprobs=children.logprobs,
             sources=children.sources,
-            expand=_ids(going.nodes, growth.tree.tokens),
+            expand=node_ids(going.nodes, growth.tree.tokens),
             may_forward=going.may_forward,
         )
 
@@ -211,104 +211,7 @@ class Planner(AbstractPlanner):
             # What is tried again has to be judged, or nothing would be learned.
             opening = outlook.opening(budget.max_depth, budget.max_nodes)
             size = int(opening is Opening.PROBES)
-        return _ids([ROOT, *sorted(ranked[:size])], tree.tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class TreePlan:
-    """A tree with what its nodes are worth.
-
-    Attributes:
-        values: Chance that a node is reached and accepted; 1 for the root.
-        chances: The same, given that its parent was.
-        sources: Sources.
-        expansions: Which expansion a node's was; below 0 if it has had none.
-    """
-
-    values: list[float]
-    chances: list[float]
-    sources: list[int]
-    expansions: list[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Expansion:
-    """What is asked of the drafter next.
-
-    Attributes:
-        nodes: Ids of nodes, ascending.
-        may_forward: Whether a draft model may be run for them.
-    """
-
-    nodes: list[int]
-    may_forward: bool
-
-
-def read_tree(tree: TokenTree, outlook: Outlook) -> TreePlan:
-    """Return what a tree's nodes are worth; waits for the device once."""
-    numbers = torch.stack(_columns(tree)).tolist()
-    return _planned(numbers, outlook)
-
-
-def next_expansion(plan: TreePlan, growth: Growth, outlook: Outlook) -> Expansion:
-    """Return the nodes that are worth expanding, with a draft model or without."""
-    budget, values = growth.budget, plan.values
-    left = budget.max_depth - growth.depth
-    asked = [node for node, row in enumerate(plan.expansions) if row == NOT_EXPANDED]
-    asked.sort(key=lambda node: -values[node])
-    if not asked or left <= 0:
-        return Expansion([], may_forward=False)
-    ranked = sorted(values[1:], reverse=True)
-    prices = outlook.prices.target(budget.max_nodes)
-    flow = outlook.state.belief.flow
-    prospects = outlook.prospects(left, budget.max_width)
-    has_model = outlook.has_model or growth.num_forwards > 0
-    if has_model:
-        nodes = [OpenNode(values[i], flow.below(plan.chances[i])) for i in asked]
-        price = _ForwardPrice(growth, outlook)
-        option = best_option(ranked, nodes, prices, price, prospects)
-        if option.gain > 0:
-            return Expansion(sorted(asked[: option.width]), may_forward=True)
-    if has_model and not outlook.has_free:
-        return Expansion([], may_forward=False)
-    likely = max(flow.free.value, 0.5)
-    nodes = [OpenNode(values[i], likely) for i in asked]
-    option = _free_option(ranked, nodes, prices, likely, prospects.max_width)
-    return Expansion(sorted(asked[: option.width]), may_forward=not has_model)
-
-
-@dataclass(frozen=True, slots=True)
-class _ForwardPrice:
-    """What a draft forward costs: the first one of a step reads the unread tokens."""
-
-    growth: Growth
-    outlook: Outlook
-
-    def __call__(self, width: int, is_next: bool, /) -> float:
-        growth, unread = self.growth, 0
-        if is_next and not growth.num_forwards:
-            # What other sources drafted has not been read either.
-            unread = max(growth.situation.num_unread, 1) + growth.depth - 1
-        return self.outlook.prices.draft(unread + width)
-
-
-def _free_option(
-    values: Sequence[float],
-    nodes: Sequence[OpenNode],
-    prices: Sequence[float],
-    likely: float,
-    max_width: int,
-) -> Option:
-    """Return how many nodes could be improved on by children that cost no forward."""
-    now = best_prefix(values, prices)
-    width = 0
-    for node in nodes[:max_width]:
-        below = [node.value * likely ** (level + 1) for level in range(4)]
-        ranked = sorted((*values, *below), reverse=True)[: len(prices) - 1]
-        if best_prefix(ranked, prices).worth <= now.worth:
-            break
-        width += 1
-    return Option(float(width), width, 1, now.accepted)
+        return node_ids([ROOT, *sorted(ranked[:size])], tree.tokens)
 
 
 def _with_children(
@@ -327,14 +230,14 @@ def _with_children(
         children.logprobs.float(),
     )
     columns = torch.stack(
-        [torch.cat(pair) for pair in zip(_columns(tree), found, strict=True)]
+        [torch.cat(pair) for pair in zip(tree_columns(tree), found, strict=True)]
     )
     flat = torch.cat((columns.flatten(), frontier.float())).tolist()
     size = columns.shape[1]
     numbers = [flat[i * size : (i + 1) * size] for i in range(4)]
     for node in map(int, flat[4 * size :]):
         numbers[2][node] = 0.0
-    plan = _planned(numbers, outlook)
+    plan = planned(numbers, outlook)
     new = range(tree.size, size)
     best = sorted(new, key=lambda node: -plan.values[node])
     kept = sorted(best[: growth.budget.max_width])
@@ -346,42 +249,3 @@ def _with_children(
         )
     )
     return plan, [node - tree.size for node in kept]
-
-
-def _columns(tree: TokenTree) -> tuple[Tensor, ...]:
-    """Return parents, sources, expansions and log-probabilities."""
-    return (
-        tree.parents.float(),
-        tree.sources.float(),
-        tree.draft_rows.float(),
-        tree.draft_logprobs.float(),
-    )
-
-
-def _planned(numbers: Sequence[Sequence[float]], outlook: Outlook) -> TreePlan:
-    """Return the values of nodes, from the root downwards."""
-    parents, sources, rows, logprobs = numbers
-    belief, names = outlook.state.belief, outlook.source_name
-    values, chances, left = [1.0], [1.0], [LARGEST]
-    ranks = [0] * len(parents)
-    for node in range(1, len(parents)):
-        parent = int(parents[node])
-        rank = ranks[parent]
-        ranks[parent] += 1
-        prob = _exp(logprobs[node])
-        chance = belief.chance(names(int(sources[node])), prob, rank)
-        # Only one of the siblings can be accepted.
-        chance = min(chance, left[parent])
-        left[parent] -= chance
-        left.append(LARGEST)
-        chances.append(chance)
-        values.append(values[parent] * chance)
-    return TreePlan(values, chances, [int(s) for s in sources], [int(r) for r in rows])
-
-
-def _exp(logprob: float) -> float:
-    return 0.0 if math.isnan(logprob) else math.exp(min(logprob, 0.0))
-
-
-def _ids(numbers: Sequence[int], like: Tensor) -> Tensor:
-    return torch.tensor(numbers, dtype=torch.int64, device=like.device)
