@@ -25,8 +25,10 @@ STRENGTH = 4.0
 """Nodes that a prior counts as much as, at every knot."""
 POOLED = 40.0
 """Nodes that what earlier requests taught counts as much as, at most."""
-MEMORY = 0.995
-"""What is left of a count after one more."""
+MEMORY = 0.98
+"""What is left of a knot's counts after one more node there."""
+ROOT_MEMORY = 0.93
+"""The same for the root: what a text is like changes, and a bad draft costs time."""
 UNSURE, SURE = 0.5, 0.9
 """Chances of a node that part the nodes whose next token is asked about."""
 LARGEST = 0.999
@@ -98,11 +100,11 @@ class Curve:
     def observe(self, logit: float, accepted: bool) -> Curve:
         """Return the curve after one more judged node."""
         low, share = _place(logit)
-        seen = [MEMORY * count for count in self.seen]
-        taken = [MEMORY * count for count in self.accepted]
+        seen, taken = list(self.seen), list(self.accepted)
         for knot, weight in ((low, 1 - share), (low + 1, share)):
-            seen[knot] += weight
-            taken[knot] += weight * accepted
+            kept = 1 - weight * (1 - MEMORY)
+            seen[knot] = kept * seen[knot] + weight
+            taken[knot] = kept * taken[knot] + weight * accepted
         return _curve(self.prior, self.strength, tuple(taken), tuple(seen))
 
     def as_prior(self) -> Curve:
@@ -378,7 +380,7 @@ def _model_answered(
 ) -> Flow:
     """Return the flow after a best child of a draft model was judged."""
     if depth == 1:
-        return replace(flow, root=flow.root.observe(value))
+        return replace(flow, root=flow.root.observe(value, ROOT_MEMORY))
     flow = replace(flow, deep=flow.deep.observe(value))
     above = parents.get(depth - 1, 1.0)
     if above < UNSURE:
