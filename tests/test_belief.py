@@ -69,7 +69,7 @@ def test_a_drafter_that_is_too_sure_is_seen_through_within_a_few_dozen_nodes() -
 def test_what_has_changed_is_forgotten() -> None:
     belief = taught(lambda p: 0.05, 1500, Belief())
     belief = taught(lambda p: 0.9, 800, belief, seed=1)
-    assert belief.chance(SOURCE, 0.5, 0) > 0.75
+    assert belief.chance(SOURCE, 0.5, 0) > 0.7
 
 
 @repeatable
@@ -84,7 +84,7 @@ def test_a_likelier_node_is_never_believed_to_be_less_likely(nodes, drawn) -> No
     for rank in range(4):
         line = [belief.chance(SOURCE, x / 200, rank) for x in range(201)]
         assert line == sorted(line)
-        assert 0 < line[0]
+        assert line[0] > 0
         assert line[-1] < 1
 
 

@@ -21,9 +21,11 @@ PROBS = (0.003, 0.01, 0.03, 0.08, 0.18, 0.33, 0.5, 0.67, 0.82, 0.92, 0.97, 0.99,
 KNOTS = tuple(math.log(prob / (1 - prob)) for prob in PROBS)
 RANKS = 3
 """Ranks that are told apart: 0, 1, and all others."""
-STRENGTH = 4.0
+STRENGTH = 3.0
 """Nodes that a prior counts as much as, at every knot."""
-POOLED = 40.0
+UNSEEN = 0.5
+"""Weight of a knot where no node was seen against its neighbours."""
+POOLED = 20.0
 """Nodes that what earlier requests taught counts as much as, at most."""
 MEMORY = 0.98
 """What is left of a knot's counts after one more node there."""
@@ -257,11 +259,11 @@ class Belief:
         """Return what the step tells of answers that are not known yet.
 
         A calibrated chance says more than one outcome, and the outcome keeps it
-        honest: both count half.
+        honest.
         """
         flow, parents = self.flow, {0: 1.0}
         for node in judged:
-            value = (node.chance + node.accepted) / 2
+            value = (node.chance + 2 * node.accepted) / 3
             if node.accepted:
                 parents[node.depth] = node.chance
             if self.is_free(node.source):
@@ -416,7 +418,9 @@ def _curve(prior: Row, strength: Row, accepted: Row, seen: Row) -> Curve:
             strength, prior, accepted, weights, strict=True
         )
     ]
-    return Curve(prior, strength, accepted, seen, _rising(means, weights))
+    # Where nothing was seen, the knots beside it have the say.
+    evidence = [weight - STRENGTH + UNSEEN for weight in weights]
+    return Curve(prior, strength, accepted, seen, _rising(means, evidence))
 
 
 def _rising(means: Sequence[float], weights: Sequence[float]) -> Row:

@@ -16,7 +16,7 @@ from treespec.acceptance import Greedy
 from treespec.belief import BeliefMemory
 from treespec.chance import GeneratorChance
 from treespec.controllers import Constant
-from treespec.costs import Costs
+from treespec.costs import CostCurve, Costs
 from treespec.decoder import SpeculativeDecoder
 from treespec.draft import DenseDraft
 from treespec.drafters import Cascade, DraftModel, PromptLookup
@@ -279,12 +279,15 @@ def predicted_s(result: GenerationResult, costs: Costs) -> float:
     return total
 
 
-@pytest.mark.parametrize("draft", [flat_draft(0), sure_but_wrong()])
-def test_a_useless_draft_costs_two_percent_at_most(draft: TableModel) -> None:
+@pytest.mark.parametrize(
+    ("draft", "most"), [(flat_draft(0), 1.01), (sure_but_wrong(), 1.035)]
+)
+def test_a_useless_draft_costs_little(draft: TableModel, most: float) -> None:
+    """One that is sure of what is wrong costs one deep tree more to find out."""
     (result,) = decoded(draft, 400, Planner(SLOW))
     plain_s = (len(result.tokens) - 1) * (SLOW.target(1) + SLOW.step_s)
-    assert predicted_s(result, SLOW) < 1.02 * plain_s
-    assert result.steps[-1].reason == REASONS[3]
+    assert predicted_s(result, SLOW) < most * plain_s
+    assert {step.reason for step in result.steps[-100:-1]} == {REASONS[3]}
 
 
 def test_a_perfect_draft_makes_trees_as_deep_as_the_costs_allow() -> None:
@@ -295,16 +298,18 @@ def test_a_perfect_draft_makes_trees_as_deep_as_the_costs_allow() -> None:
 
 
 def test_a_draft_that_becomes_useful_is_found_again() -> None:
-    (result,) = decoded(perfect_after(100), 330, Planner(SLOW))
+    """On a machine that reads what it missed quickly: else that is not worth it."""
+    costs = replace(SLOW, draft_curve=CostCurve.through({1: 0.028, 1024: 0.06}))
+    (result,) = decoded(perfect_after(100), 330, Planner(costs))
     off = [step for step in result.steps if step.step in range(30, 90)]
-    assert sum(step.num_draft_forwards > 0 for step in off) < 10
+    assert sum(step.num_draft_forwards > 0 for step in off) < 6
     assert sum(step.num_accepted for step in result.steps[-10:]) > 20
 
 
 def test_predicted_seconds_are_those_of_the_costs() -> None:
     (result,) = decoded(perfect_after(0), 60, Planner(SLOW))
     total = sum(step.expected_s or 0.0 for step in result.steps)
-    assert total == pytest.approx(predicted_s(result, SLOW), rel=0.05)
+    assert total == pytest.approx(predicted_s(result, SLOW), rel=0.1)
     expected = sum(step.expected_accepted or 0.0 for step in result.steps)
     assert expected == pytest.approx(sum(s.num_accepted for s in result.steps), rel=0.3)
 
@@ -328,6 +333,9 @@ def test_records_give_every_state_and_every_decision_again(draft, lookup) -> Non
             state, len(prompt) + done, remaining, step.num_unread, 1, names, True
         )
         budget = Budget(step.max_depth, step.max_width, step.max_nodes)
+        if not budget.speculates:  # the last token
+            assert step.reason is None
+            continue
         is_open = policy.opens(situation, budget)
         if not is_open:
             assert step.num_draft_forwards == 0
@@ -369,7 +377,9 @@ def test_requests_know_nothing_of_each_other_unless_they_share_a_memory() -> Non
 
     alone = forwards(Planner(SLOW), prompts[1:])
     assert forwards(Planner(SLOW), prompts) == alone > 2
-    assert forwards(Planner(SLOW, memory=BeliefMemory()), prompts) < alone
+    warm = Planner(SLOW, memory=BeliefMemory())
+    assert forwards(warm, prompts) > 2
+    assert forwards(warm, prompts[1:]) < alone
 
 
 @pytest.mark.parametrize("make", [Planner, SampledPlanner])
@@ -391,5 +401,5 @@ def test_impossible_fields_are_refused_in_one_line(make, fields, words) -> None:
 
 def test_a_sampled_planner_refuses_kinds_whose_number_of_children_matters() -> None:
     for kind in ("deterministic", "argmax_pair"):
-        with pytest.raises(TreespecError, match="policy.proposal="):
+        with pytest.raises(TreespecError, match=r"policy\.proposal="):
             SampledPlanner(ProposalKind(kind))

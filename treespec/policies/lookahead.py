@@ -20,6 +20,8 @@ WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Nodes of a forward that are weighed against each other."""
 SIBLINGS = 0.02
 """Least value of a second-best child that is looked at."""
+RUNNER_UP = 0.3
+"""A second-best child's chance is no larger share of the best one's."""
 
 
 ASSUMED = Costs.through(
@@ -179,13 +181,14 @@ def best_option(
         spent = 0.0
         for number in range(1, prospects.max_forwards + 1):
             spent += later if number > 1 else forward_price(width, True)
-            guessed += [
-                second for v in lines if (second := v * prospects.second) > SIBLINGS
+            chances = [
+                node.child if number == 1 else prospects.deep for node in nodes[:width]
             ]
-            lines = [
-                value * (node.child if number == 1 else prospects.deep)
-                for value, node in zip(lines, nodes, strict=False)
-            ]
+            for value, chance in zip(lines, chances, strict=True):
+                second = min(prospects.second, RUNNER_UP * chance)
+                if value * second > SIBLINGS:
+                    guessed.append(value * second)
+            lines = [v * chance for v, chance in zip(lines, chances, strict=True)]
             guessed += lines
             if number > 1 and sum(lines) * 2 < max(later, SIBLINGS):
                 break  # What is further down is worth less still.
