@@ -241,11 +241,11 @@ def _with_children(
     new = range(tree.size, size)
     best = sorted(new, key=lambda node: -plan.values[node])
     kept = sorted(best[: growth.budget.max_width])
-    old = list(range(tree.size))
+    chosen = [*range(tree.size), *kept]
     plan = TreePlan(
-        *(
-            [column[i] for i in (*old, *kept)]
-            for column in (plan.values, plan.chances, plan.sources, plan.expansions)
-        )
+        values=[plan.values[node] for node in chosen],
+        chances=[plan.chances[node] for node in chosen],
+        sources=[plan.sources[node] for node in chosen],
+        expansions=[plan.expansions[node] for node in chosen],
     )
     return plan, [node - tree.size for node in kept]
