@@ -9,6 +9,7 @@ operators, and nothing else in between. Results differ by rounding only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -98,15 +99,25 @@ def is_llama_like(module: PreTrainedModel) -> bool:
 
 
 class _Norm:
-    """Root mean square normalisation."""
+    """Root mean square normalisation, in float32 (1910.07467)."""
 
     def __init__(self, module: Any) -> None:
         self._weight: Tensor = module.weight
-        self._shape = tuple(self._weight.shape)
-        self._eps: float = module.variance_epsilon
+        size = self._weight.shape[0]
+        self._shrink = 1 / math.sqrt(size)
+        self._floor = torch.tensor(
+            math.sqrt(size * module.variance_epsilon), device=self._weight.device
+        )
 
     def __call__(self, rows: Tensor) -> Tensor:  # [..., D] -> [..., D]
-        return F.rms_norm(rows, self._shape, self._weight, self._eps)
+        # The length of a row is the root of its sum of squares; adding epsilon to the
+        # mean square is adding a side to a triangle.
+        length = torch.linalg.vector_norm(
+            rows, dim=-1, keepdim=True, dtype=torch.float32
+        )
+        root = torch.hypot(length, self._floor).mul_(self._shrink)
+        # Rounded before the weight, as the module does it.
+        return (rows / root).to(rows.dtype) * self._weight
 
 
 class _Layer:
@@ -171,5 +182,4 @@ def _norms(attention: Any) -> list[nn.Module]:
 
 def _turned(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Return heads rotated by their positions (2104.09864); [T, heads, D]."""
-    rolled = heads.roll(heads.shape[-1] // 2, dims=-1)
-    return torch.addcmul(heads * cos, rolled, sin)
+    return heads * cos + heads.roll(heads.shape[-1] // 2, dims=-1) * sin
