@@ -106,13 +106,16 @@ def inspect(located: LocatedModel, key: str) -> ModelInfo:
     )
 
 
-def load_module(located: LocatedModel, key: str) -> torch.nn.Module:
+def load_module(
+    located: LocatedModel, key: str, *, exact: bool = True
+) -> torch.nn.Module:
     """Read a model's weights; returns it on its device, in evaluation mode, frozen.
 
     Linear layers are quantized if the source asks for it (``quantize``); others are
     packed where the CPU has a faster kernel for them (``packed_linear``). With
     ``attn_implementation="treespec"`` the model comes with the attention that
-    transformers prefers, for the adapter to replace.
+    transformers prefers, for the adapter to replace. Of a draft ``exact`` need not be
+    asked: whether its quantized layers repeat their bits in any company.
     """
     source = located.source
     stock = source.attn_implementation
@@ -126,7 +129,7 @@ def load_module(located: LocatedModel, key: str) -> torch.nn.Module:
         )
     frozen: torch.nn.Module = model.eval().requires_grad_(False)
     if source.quantization is not None:
-        quantize(frozen, source.quantization, key)
+        quantize(frozen, source.quantization, key, exact=exact)
     pack_linear_layers(frozen)
     return frozen
 
@@ -146,11 +149,12 @@ class LoadedModel:
     eos_ids: frozenset[int]
 
 
-def load(source: ModelSource, key: str = "model") -> LoadedModel:
+def load(source: ModelSource, key: str = "model", *, exact: bool = True) -> LoadedModel:
     """Find, check and read a model in one call; see the three steps above."""
     located = locate(source, key)
     info = inspect(located, key)
-    model = HuggingFaceModel(load_module(located, key), source.attn_implementation)
+    module = load_module(located, key, exact=exact)
+    model = HuggingFaceModel(module, source.attn_implementation, exact)
     return LoadedModel(model, info.tokenizer, frozenset(info.eos_ids))
 
 
