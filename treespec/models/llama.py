@@ -26,6 +26,7 @@ from transformers import (
 
 from treespec.models.attention import AttentionCall, attend
 from treespec.models.cache import SlotCache
+from treespec.models.joined import Projections
 
 _Rowwise = Callable[[Tensor], Tensor]
 
@@ -127,17 +128,14 @@ class _Layer:
         attention, mlp = module.self_attn, module.mlp
         self._before = _Norm(module.input_layernorm)
         self._between = _Norm(module.post_attention_layernorm)
-        self._query: _Rowwise = attention.q_proj
-        self._key: _Rowwise = attention.k_proj
-        self._value: _Rowwise = attention.v_proj
+        self._heads_of = Projections(attention, "qkv_proj")
         self._out: _Rowwise = attention.o_proj
         norms = _norms(attention)
         self._query_norm = _Norm(norms[0]) if norms else None
         self._key_norm = _Norm(norms[1]) if norms else None
         self._head_dim: int = attention.head_dim
         self._scaling: float = attention.scaling
-        self._gate: _Rowwise = mlp.gate_proj
-        self._up: _Rowwise = mlp.up_proj
+        self._gate_and_up = Projections(mlp, "gate_up_proj")
         self._down: _Rowwise = mlp.down_proj
 
     def __call__(
@@ -148,12 +146,11 @@ class _Layer:
         cache: SlotCache,
         index: int,
     ) -> Tensor:  # [T, H]
-        rows = self._before(hidden)
-        query, key = self._heads(self._query(rows)), self._heads(self._key(rows))
+        projected = self._heads_of(self._before(hidden))
+        query, key, value = (self._heads(rows) for rows in projected)
         if self._query_norm is not None and self._key_norm is not None:
             query, key = self._query_norm(query), self._key_norm(key)
         query, key = _turned(query, *turn), _turned(key, *turn)
-        value = self._heads(self._value(rows))
         cache.write(index, call.rows.slots, key.transpose(0, 1), value.transpose(0, 1))
         pool = cache.layer(index)
         output = attend(
@@ -165,9 +162,8 @@ class _Layer:
             self._scaling,
         )
         hidden = hidden + self._out(output[0].transpose(0, 1).flatten(1))
-        rows = self._between(hidden)
-        gated = F.silu(self._gate(rows)).mul_(self._up(rows))
-        return hidden + self._down(gated)
+        gate, up = self._gate_and_up(self._between(hidden))
+        return hidden + self._down(F.silu(gate).mul_(up))
 
     def _heads(self, rows: Tensor) -> Tensor:  # [T, heads * D] -> [T, heads, D]
         return rows.view(rows.shape[0], -1, self._head_dim)

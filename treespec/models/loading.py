@@ -19,6 +19,8 @@ from treespec.models.fetch import fetch_wheel
 from treespec.models.gguf import unpack
 from treespec.models.hub import find_on_hub
 from treespec.models.huggingface import HuggingFaceModel
+from treespec.models.joined import join_linear_layers
+from treespec.models.llama import is_llama_like
 from treespec.models.packed_linear import pack_linear_layers
 from treespec.models.quantize import quantize
 from treespec.models.source import (
@@ -127,7 +129,10 @@ def load_module(
             attn_implementation=None if stock == "treespec" else stock,
             key=key,
         )
-    frozen: torch.nn.Module = model.eval().requires_grad_(False)
+    model.eval().requires_grad_(False)
+    if is_llama_like(model):
+        join_linear_layers(model)
+    frozen: torch.nn.Module = model
     if source.quantization is not None:
         quantize(frozen, source.quantization, key, exact=exact)
     pack_linear_layers(frozen)
