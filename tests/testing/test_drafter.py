@@ -395,7 +395,7 @@ class NeverCatchesUp(Frequent):
         (ForwardsAnyway, "may_forward is False, but expand took 1 forward(s)"),
         (HidesItsModel, "runs_model is False, but expand took 1 forward(s); say True"),
         (Sulks, "another answer after nodes for which it was allowed no forward"),
-        (NeverCatchesUp, "after nodes for which it was allowed no forward (the law"),
+        (NeverCatchesUp, "expand raised AssertionError: holes in the text"),
         (BeyondVocabulary, "has token 8, but it must be an integer from 0 to 7"),
         (AlwaysTheSame, "has token 5, but it must be an integer from 0 to 2"),
         (NoLogs, "it must be a number <= 0"),
