@@ -185,7 +185,7 @@ def as_layer(growth: Growth, children: Children) -> Layer | None:
     if children.size == 0:
         return None
     return Layer(
-        parents=growth.frontier[children.rows],
+        parents=growth.frontier.index_select(0, children.rows),
         tokens=children.tokens,
         draft_logprobs=children.logprobs,
         sources=children.sources,
