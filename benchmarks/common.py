@@ -175,8 +175,8 @@ class Ratio:
     def __str__(self) -> str:
         """Return the mean, and the interval if there is one."""
         if self.interval is None:
-            return f"{self.mean:.2f}"
-        return f"{self.mean:.2f} ({self.interval.low:.2f} to {self.interval.high:.2f})"
+            return f"{self.mean:.3f}"
+        return f"{self.mean:.3f} ({self.interval.low:.3f} to {self.interval.high:.3f})"
 
 
 def by_category(ratios: Mapping[str, Sequence[float]]) -> Ratio:
