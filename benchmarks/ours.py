@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from treespec.acceptance import (
     AbstractAcceptanceRule,
     Greedy,
+    RejectionWithoutReplacement,
     SampleAndMatch,
 )
 from treespec.controllers import Constant
+from treespec.costs import Costs
 from treespec.decoder import SpeculativeDecoder
 from treespec.drafters import (
     AbstractDrafter,
@@ -23,8 +27,15 @@ from treespec.drafters import (
 from treespec.models.huggingface import HuggingFaceModel
 from treespec.models.loading import load
 from treespec.models.source import ModelSource
-from treespec.policies import AbstractDraftPolicy, BestFirst, Chain
+from treespec.policies import (
+    AbstractDraftPolicy,
+    BestFirst,
+    Chain,
+    Planner,
+    SampledPlanner,
+)
 from treespec.sampling import Sampling
+from treespec.timings import measure_costs
 from treespec.verifiers import TreeAttention
 
 LOOKUP = PromptLookup(max_ngram=64, min_ngram=2)
@@ -32,6 +43,7 @@ RECYCLING = TokenRecycling()
 MODEL_FREE = Cascade((LOOKUP, RECYCLING), min_confidence=(0.5,))
 BEST_FIRST = BestFirst(3, beam=3)
 TREE = Constant(max_depth=8, max_width=9, max_nodes=8)
+LIMITS = Constant(max_depth=16, max_width=16, max_nodes=32)
 MIN_GAIN = 0.4
 NUM_NODES = 8
 
@@ -125,6 +137,39 @@ def lookup_then_recycling(models: Ours) -> Strategy:
     return Strategy(MODEL_FREE, BEST_FIRST, TREE)
 
 
+def all_sources(models: Ours) -> AbstractDrafter:
+    """Return copies, then runners-up, then the draft model if there is one."""
+    if models.draft is None:
+        return MODEL_FREE
+    return Cascade((LOOKUP, RECYCLING, models.drafts), min_confidence=(0.5, 0.5))
+
+
+@cache
+def costs_of(models: Ours) -> Costs:
+    """Measure what forwards cost, once."""
+    strategy = Strategy(all_sources(models), Chain(), LIMITS)
+    start = time.perf_counter()
+    costs = measure_costs(decoder_of(strategy, models))
+    print(f"costs were measured in {time.perf_counter() - start:.0f} s", flush=True)
+    return costs
+
+
+def planner(models: Ours) -> Strategy:
+    """Return the planner with all sources; deterministic proposals."""
+    return Strategy(all_sources(models), Planner(costs_of(models)), LIMITS)
+
+
+def planner_no_model(models: Ours) -> Strategy:
+    """Return the planner without the draft model."""
+    return Strategy(MODEL_FREE, Planner(costs_of(models)), LIMITS)
+
+
+def sampled_planner(models: Ours) -> Strategy:
+    """Return the planner whose draft tokens are drawn, and the rule for those."""
+    policy, rule = SampledPlanner(costs_of(models)), RejectionWithoutReplacement()
+    return Strategy(all_sources(models), policy, LIMITS, rule)
+
+
 OURS: dict[str, Callable[..., Strategy]] = {
     r"autoregressive": autoregressive,
     r"chain_(\d+)": chain,
@@ -132,9 +177,17 @@ OURS: dict[str, Callable[..., Strategy]] = {
     r"lookup": lookup,
     r"recycling": recycling,
     r"lookup_then_recycling": lookup_then_recycling,
+    r"planner": planner,
+    r"planner_no_model": planner_no_model,
+    r"sampled_planner": sampled_planner,
     r"lookup_then_model_(\d+)x(\d+)": lookup_then_model,
 }
 """Builders by pattern of the method's name, whose groups are their arguments."""
+
+
+def is_ours(name: str) -> bool:
+    """Return whether a method of this name is one of ours."""
+    return any(re.fullmatch(pattern, name) for pattern in OURS)
 
 
 def ours(name: str, models: Ours) -> SpeculativeDecoder:
@@ -142,14 +195,19 @@ def ours(name: str, models: Ours) -> SpeculativeDecoder:
     for pattern, build in OURS.items():
         if found := re.fullmatch(pattern, name):
             strategy = build(models, *found.groups())
-            usual = Greedy() if models.sampling.greedy else SampleAndMatch()
-            return SpeculativeDecoder(
-                target=models.target,
-                drafter=strategy.drafter,
-                policy=strategy.policy,
-                acceptance=strategy.acceptance or usual,
-                verifier=TreeAttention(),
-                controller=strategy.limits,
-                eos_ids=models.eos_ids,
-            )
-    raise SystemExit(f"unknown method {name!r}; see the head of this file")
+            return decoder_of(strategy, models)
+    raise AssertionError(name)
+
+
+def decoder_of(strategy: Strategy, models: Ours) -> SpeculativeDecoder:
+    """Return the decoder that follows a strategy."""
+    usual = Greedy() if models.sampling.greedy else SampleAndMatch()
+    return SpeculativeDecoder(
+        target=models.target,
+        drafter=strategy.drafter,
+        policy=strategy.policy,
+        acceptance=strategy.acceptance or usual,
+        verifier=TreeAttention(),
+        controller=strategy.limits,
+        eos_ids=models.eos_ids,
+    )

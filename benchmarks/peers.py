@@ -1,4 +1,4 @@
-"""Other people's ways to decode, for ``planner.py``: transformers, economize, flashspec.
+"""Ways of others to decode, for ``planner.py``: transformers, economize, flashspec.
 
 All of them run on the same stock modules, with the same draft: int8 by dynamic
 quantization of every linear layer. economize and flashspec are optional

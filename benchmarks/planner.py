@@ -28,6 +28,7 @@ from __future__ import annotations
 import argparse
 import gc
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,7 +40,7 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from common import CATEGORIES, Forwards, Load, Task, machine, read_tasks, rotated
-from ours import Ours, load_ours, ours
+from ours import Ours, is_ours, load_ours, ours
 from peers import Stock, is_peer, load_stock, peer
 from treespec.models.loading import ModelInfo, inspect, locate
 from treespec.models.source import ModelSource
@@ -276,20 +277,28 @@ def chosen(args: argparse.Namespace) -> list[str]:
         default = SAMPLED
     elif args.draft is None:
         default = ALONE
-    return (args.methods or default).split(",")
+    names = (args.methods or default).split(",")
+    for name in names:
+        if not is_peer(name) and not is_ours(name):
+            raise SystemExit(f"unknown method {name!r}; --help names them all")
+    return names
 
 
-def save_random(folder: str, copy: str) -> None:
-    """Write a model of the same shape with random weights."""
+def save_random(folder: str, parent: str) -> str:
+    """Write a model of the same shape with random weights; return its folder."""
     torch.manual_seed(0)
+    copy = str(Path(parent) / Path(folder).name)
     config = AutoConfig.from_pretrained(folder)
     AutoModelForCausalLM.from_config(config).save_pretrained(copy)
     transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(copy)
+    return copy
 
 
 def parse_arguments() -> argparse.Namespace:
     """Return the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--show", nargs="+", help="files of turns: only make tables")
     parser.add_argument("--target")
     parser.add_argument("--draft")
@@ -319,11 +328,12 @@ def main() -> None:
         return
     torch.set_grad_enabled(False)
     transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    warnings.simplefilter("ignore", FutureWarning)  # peers use older names
     print(machine(), flush=True)
     with TemporaryDirectory() as folder:
         if args.random_draft:
-            save_random(args.draft, folder)
-            args.draft = folder
+            args.draft = save_random(args.draft, folder)
         show(measure(args))
 
 

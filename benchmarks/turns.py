@@ -245,13 +245,14 @@ def detail_table(results: Results) -> str:
         num_tokens = sum(len(turn.tokens) for turn in turns)
         num_forwards = sum(turn.num_target_forwards for turn in turns)
         num_drafts = sum(turn.num_draft_forwards for turn in turns)
+        seen = num_forwards > 0  # economize calls the layers, not the module
         rows.append(
             [
                 method,
                 f"{1000 * decode_s / max(1, num_tokens - len(turns)):.1f}",
-                f"{num_tokens / num_forwards:.2f}",
-                f"{num_drafts / num_forwards:.2f}",
-                f"{100 * outside_s / decode_s:.1f}%",
+                f"{num_tokens / num_forwards:.2f}" if seen else "-",
+                f"{num_drafts / num_forwards:.2f}" if seen else "-",
+                f"{100 * outside_s / decode_s:.1f}%" if seen else "-",
                 equal_texts(turns, BASE),
                 equal_texts(turns, PLAIN),
             ]
