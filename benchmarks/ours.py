@@ -32,7 +32,6 @@ from treespec.policies import (
     BestFirst,
     Chain,
     Planner,
-    SampledPlanner,
 )
 from treespec.sampling import Sampling
 from treespec.timings import measure_costs
@@ -166,6 +165,8 @@ def planner_no_model(models: Ours) -> Strategy:
 
 def sampled_planner(models: Ours) -> Strategy:
     """Return the planner whose draft tokens are drawn, and the rule for those."""
+    from treespec.policies import SampledPlanner  # until it is on main
+
     policy, rule = SampledPlanner(costs_of(models)), RejectionWithoutReplacement()
     return Strategy(all_sources(models), policy, LIMITS, rule)
 
