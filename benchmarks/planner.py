@@ -118,7 +118,7 @@ class Bench:
         def run(prompt: Sequence[int], num_tokens: int) -> Output:
             result = decoder.generate([prompt], sampling, num_tokens)[0]
             reasons = Counter(step.reason for step in result.steps if step.reason)
-            return Output(result.tokens, reasons)
+            return Output(result.tokens, dict(reasons))
 
         return run
 
