@@ -338,6 +338,8 @@ class Run:
             remaining=request.remaining,
             num_unread=self.draft.num_unread(request.key) if self._speculates else 0,
             num_active=num_active,
+            source_names=decoder.drafter.source_names,
+            runs_model=decoder.drafter.runs_model,
         )
         tree = root_tree(tokens[-1], policy.proposal, device)
         draft = _Draft(

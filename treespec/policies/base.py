@@ -34,6 +34,8 @@ class Situation:
         num_unread: Committed tokens that a draft model has not read yet; its next
             forward reads them too.
         num_active: Requests that share the step.
+        source_names: Names of the drafter's sources; a node's source is an index.
+        runs_model: Whether the drafter may run a draft model.
     """
 
     state: Any
@@ -41,6 +43,8 @@ class Situation:
     remaining: int
     num_unread: int = 0
     num_active: int = 1
+    source_names: tuple[str, ...] = ()
+    runs_model: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +232,27 @@ def drawn_children(
     if rows.shape[0] == 0:
         return None
     laws = growth.draft.law(growth.sampling, growth.vocab_size)
+    return children_of(growth, proposal, laws, rows, num_children, most)
+
+
+def children_of(
+    growth: Growth,
+    proposal: ProposalKind,
+    laws: Tensor,
+    rows: Tensor,
+    num_children: Tensor,
+    most: int,
+) -> Layer:
+    """Return drawn children, as ``drawn_children`` does, of laws that are at hand.
+
+    Args:
+        growth: The tree so far.
+        proposal: How siblings are drawn.
+        laws: The draft's law at every frontier node.  # [F, V]
+        rows: Which nodes of the frontier get children: known ones, at least one.  # [R]
+        num_children: Children of each.  # [R]
+        most: The largest of these numbers.
+    """
     drawn = draw_siblings(proposal, laws[rows], most, growth.chance)
     ranks = torch.arange(drawn.shape[-1], device=drawn.device)
     drawn = drawn.masked_fill(ranks >= num_children[:, None], NO_TOKEN)
