@@ -23,6 +23,7 @@ from treespec.drafters import (
     DraftModel,
     PromptLookup,
     TokenRecycling,
+    all_sources,
 )
 from treespec.models.huggingface import HuggingFaceModel
 from treespec.models.loading import load
@@ -32,6 +33,7 @@ from treespec.policies import (
     BestFirst,
     Chain,
     Planner,
+    SampledPlanner,
 )
 from treespec.sampling import Sampling
 from treespec.timings import measure_costs
@@ -136,26 +138,20 @@ def lookup_then_recycling(models: Ours) -> Strategy:
     return Strategy(MODEL_FREE, BEST_FIRST, TREE)
 
 
-def all_sources(models: Ours) -> AbstractDrafter:
-    """Return copies, then runners-up, then the draft model if there is one."""
-    if models.draft is None:
-        return MODEL_FREE
-    return Cascade((LOOKUP, RECYCLING, models.drafts), min_confidence=(0.5, 0.5))
-
-
 @cache
 def costs_of(models: Ours) -> Costs:
     """Measure what forwards cost, once."""
-    strategy = Strategy(all_sources(models), Chain(), LIMITS)
+    strategy = Strategy(all_sources(models.draft), Chain(), LIMITS)
     start = time.perf_counter()
     costs = measure_costs(decoder_of(strategy, models))
     print(f"costs were measured in {time.perf_counter() - start:.0f} s", flush=True)
     return costs
 
 
-def planner(models: Ours) -> Strategy:
-    """Return the planner with all sources; deterministic proposals."""
-    return Strategy(all_sources(models), Planner(costs_of(models)), LIMITS)
+def planner(models: Ours, context: str | None) -> Strategy:
+    """Return the planner with all sources; the draft may read the last tokens only."""
+    drafter = all_sources(models.draft, None if context is None else int(context))
+    return Strategy(drafter, Planner(costs_of(models)), LIMITS)
 
 
 def planner_no_model(models: Ours) -> Strategy:
@@ -165,10 +161,8 @@ def planner_no_model(models: Ours) -> Strategy:
 
 def sampled_planner(models: Ours) -> Strategy:
     """Return the planner whose draft tokens are drawn, and the rule for those."""
-    from treespec.policies import SampledPlanner  # until it is on main
-
     policy, rule = SampledPlanner(costs_of(models)), RejectionWithoutReplacement()
-    return Strategy(all_sources(models), policy, LIMITS, rule)
+    return Strategy(all_sources(models.draft), policy, LIMITS, rule)
 
 
 OURS: dict[str, Callable[..., Strategy]] = {
@@ -178,7 +172,7 @@ OURS: dict[str, Callable[..., Strategy]] = {
     r"lookup": lookup,
     r"recycling": recycling,
     r"lookup_then_recycling": lookup_then_recycling,
-    r"planner": planner,
+    r"planner(?:_context_(\d+))?": planner,
     r"planner_no_model": planner_no_model,
     r"sampled_planner": sampled_planner,
     r"lookup_then_model_(\d+)x(\d+)": lookup_then_model,

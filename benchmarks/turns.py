@@ -15,7 +15,7 @@ from common import Ratio, by_category, table
 
 BASE = "hf_generate"
 PLAIN = "autoregressive"
-OURS = ("planner", "sampled_planner", "planner_no_model")
+OURS = r"(sampled_)?planner.*"
 FIXED = r"(chain|tree|lookup|recycling).*|autoregressive"
 EXTERNAL = r"(hf|economize|flashspec)_.*"
 
@@ -196,7 +196,7 @@ class Results:
         means = {
             method: statistics.geometric_mean(found[category].values())
             for method, found in self.speedups.items()
-            if re.fullmatch(pattern, method) and method not in OURS
+            if re.fullmatch(pattern, method)
             if category in found
         }
         return max(means, key=means.__getitem__) if means else None
@@ -209,8 +209,8 @@ def show(turns: Sequence[Turn]) -> None:
         print(f"\n# {setting}")
         print(f"\n## Speed-up over {results.base}\n\n{speedup_table(results)}")
         print(f"\n## Where the time goes, and texts\n\n{detail_table(results)}")
-        for ours in OURS:
-            if ours in results.speedups:
+        for ours in results.speedups:
+            if re.fullmatch(OURS, ours):
                 print(f"\n## {ours} against others\n\n{rival_table(results, ours)}")
                 print(f"\nreasons: {reasons(results.of_method(ours))}")
         print(f"\n{disturbance(results)}", flush=True)

@@ -84,7 +84,7 @@ def test_a_likelier_node_is_never_believed_to_be_less_likely(nodes, drawn) -> No
     for rank in range(4):
         line = [belief.chance(SOURCE, x / 200, rank) for x in range(201)]
         assert line == sorted(line)
-        assert 0 < line[0]
+        assert line[0] > 0
         assert line[-1] < 1
 
 

@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 from treespec import build
 from treespec.acceptance import SampleAndMatch
 from treespec.build import build_job
-from treespec.drafters import DraftModel, PromptLookup
+from treespec.drafters import Cascade, DraftModel, PromptLookup, TokenRecycling
 from treespec.errors import TreespecError
 from treespec.job import DRAFT, TARGET
 from treespec.policies import Chain, TopKTree
@@ -138,6 +138,45 @@ def test_models_of_nested_drafters_are_handed_over_once_they_are_loaded():
     lookup, draft = drafter.drafters
     assert isinstance(lookup, PromptLookup)
     assert draft == DraftModel(model)
+
+
+def test_all_sources_has_the_draft_model_if_the_pair_has_one():
+    alone = build_job(composed("drafter=all_sources"))
+    check(alone)
+    assert alone.strategies.needs == frozenset()
+    lookup = PromptLookup(64, 2)
+    assert alone.strategies.drafter == Cascade((lookup, TokenRecycling()), (0.5,))
+    assert not alone.strategies.drafter.runs_model
+    keys = ("drafter.context=64", "drafter.min_confidence=[0.6,0.9]")
+    job = build_job(composed("drafter=all_sources", "pair=qwen25_coder", *keys))
+    check(job)
+    assert job.strategies.needs == {DRAFT}
+    assert job.config["drafter"]["draft"] == "pair.draft?"
+    model = table_model(random_model(8, seed=1), 8)
+    members = (lookup, TokenRecycling(), DraftModel(model, context=64))
+    assert job.strategies.drafter({DRAFT: model}) == Cascade(members, (0.6, 0.9))
+
+
+@pytest.mark.parametrize("pair", ["smollm2", "qwen25_coder"])
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("max_ngram=1", r"drafter\.min_ngram must be between 1 and "),
+        ("max_candidates=0", r"drafter\.max_candidates must be an integer >= 1, got 0"),
+        ("min_confidence=[1]", r"drafter\.min_confidence must be .* recycling \(2 in"),
+        ("min_confidence=[2,0]", r"drafter\.min_confidence must hold probabilities"),
+        ("draft=7", r"drafter\.draft must be a language model or null, got 7"),
+    ],
+)
+def test_a_mistake_in_a_key_of_all_sources_names_it(pair, override, says):
+    keys = ("drafter=all_sources", f"drafter.{override}", f"pair={pair}")
+
+    def drafter():
+        made = build_job(composed(*keys)).strategies.drafter
+        return made({DRAFT: table_model(random_model(8, seed=1), 8)})
+
+    with pytest.raises(TreespecError, match=f"^{says}"):
+        drafter()
 
 
 @pytest.mark.parametrize(

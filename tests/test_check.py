@@ -187,6 +187,12 @@ def test_several_parts_are_checked_at_once(command):
     ]
 
 
+def test_a_draft_model_that_may_be_missing_is_a_toy_too(command):
+    ended = command("check", "drafter=all_sources", tiny=False)
+    assert (ended.code, ended.errors) == (0, [])
+    assert ended.out.startswith("ok drafter Cascade\n")
+
+
 def test_a_toy_has_one_layer_to_exit_from(command):
     arguments = ("check", "drafter=early_exit")
     assert command(*arguments, "drafter.exit_layer=1", tiny=False).code == 0

@@ -165,6 +165,15 @@ class ModelSession:
         self.cache.place(slots, range(first, first + num_tokens))
         sequence.line.extend(slots)
 
+    def restart(self, sequence: CachedSequence, num_tokens: int) -> None:
+        """Forget the text's first ``num_tokens`` tokens, and whatever was read of it.
+
+        The rest is pending, at positions from 0.
+        """
+        rest = sequence.tokens[num_tokens:]
+        self.rewind(sequence, 0)
+        sequence.tokens.extend(rest)
+
     def _drop_tree(self, sequence: CachedSequence, slots: Sequence[int]) -> None:
         sequence.region.give_back(slots)
         sequence.fed_nodes = None
