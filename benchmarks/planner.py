@@ -17,7 +17,8 @@ of any number of such files, so that ``--categories`` may be measured one by one
 
 Methods: autoregressive, chain_D, tree_WxD or tree_WxD_N (at most W children, D deep, N
 nodes), lookup, recycling, lookup_then_recycling, lookup_then_model_WxD, planner,
-planner_context_N (the draft reads the last N tokens), planner_no_model, sampled_planner; and hf_generate, hf_assisted_D, hf_assisted_dynamic,
+planner_context_N (the draft reads the last N tokens), planner_no_model,
+sampled_planner; and hf_generate, hf_assisted_D, hf_assisted_dynamic,
 hf_prompt_lookup_D, hf_prompt_lookup_D_ngram_N, economize_lookup_D,
 economize_lookup_D_latest, economize_draft_D, economize_draft_D_conf,
 economize_hybrid, economize_hybrid_conf, flashspec_composite, flashspec_draft_D.
