@@ -151,17 +151,17 @@ def costs_of(models: Ours) -> Costs:
 def planner(models: Ours, context: str | None) -> Strategy:
     """Return the planner with all sources; the draft may read the last tokens only."""
     drafter = all_sources(models.draft, None if context is None else int(context))
-    return Strategy(drafter, Planner(costs_of(models)), LIMITS)
+    return Strategy(drafter, Planner(costs=costs_of(models)), LIMITS)
 
 
 def planner_no_model(models: Ours) -> Strategy:
     """Return the planner without the draft model."""
-    return Strategy(MODEL_FREE, Planner(costs_of(models)), LIMITS)
+    return Strategy(MODEL_FREE, Planner(costs=costs_of(models)), LIMITS)
 
 
 def sampled_planner(models: Ours) -> Strategy:
     """Return the planner whose draft tokens are drawn, and the rule for those."""
-    policy, rule = SampledPlanner(costs_of(models)), RejectionWithoutReplacement()
+    policy, rule = SampledPlanner(costs=costs_of(models)), RejectionWithoutReplacement()
     return Strategy(all_sources(models.draft), policy, LIMITS, rule)
 
 
