@@ -18,20 +18,12 @@ ties flip with the number of rows.
 from __future__ import annotations
 
 import argparse
-import json
-import math
-import os
-import platform
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import numpy as np
-import torch
-import transformers
-
+from common import CATEGORIES, Task, by_category, machine, read_tasks, rotated, table
 from treespec.acceptance import Greedy
 from treespec.controllers import Constant
 from treespec.decoder import SpeculativeDecoder
@@ -46,7 +38,6 @@ from treespec.drafters import (
 from treespec.models.loading import LoadedModel, load
 from treespec.models.source import ModelSource
 from treespec.policies import AbstractDraftPolicy, BestFirst, Chain, TopKTree
-from treespec.stats import bootstrap_interval
 from treespec.types import Budget, GenerationResult
 from treespec.verifiers import TreeAttention
 
@@ -72,15 +63,6 @@ class Turn:
     result: GenerationResult
     speedup: float
     same: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One prompt."""
-
-    name: str
-    category: str
-    tokens: tuple[int, ...]
 
 
 def methods(
@@ -124,29 +106,6 @@ def decoder_of(target: LoadedModel, method: Method) -> SpeculativeDecoder:
     )
 
 
-def read_tasks(
-    files: Iterable[str], categories: Sequence[str], count: int, model: LoadedModel
-) -> list[Task]:
-    """Return the first ``count`` prompts of every category."""
-    seen: dict[str, int] = defaultdict(int)
-    tasks = []
-    for file in files:
-        for line in Path(file).read_text(encoding="utf-8").splitlines():
-            row = json.loads(line)
-            category = row.get("subcategory") or row["category"]
-            if category not in categories or seen[category] == count:
-                continue
-            seen[category] += 1
-            text = row["turns"][0]
-            tokens = (
-                model.tokenizer.chat([{"role": "user", "content": text}])
-                if row.get("chat", True)
-                else model.tokenizer.encode(text)
-            )
-            tasks.append(Task(str(row["id"]), category, tuple(tokens)))
-    return tasks
-
-
 def per_token_s(result: GenerationResult) -> float:
     """Return decode seconds per token after the first."""
     return result.decode_s / max(1, len(result.tokens) - 1)
@@ -159,10 +118,9 @@ def compare(
     turns: dict[str, list[Turn]] = defaultdict(list)
     names = list(decoders)
     for number, task in enumerate(tasks):
-        shift = number % len(names)
         results = {
             name: decoders[name].generate([task.tokens], max_new_tokens=num_tokens)[0]
-            for name in names[shift:] + names[:shift]
+            for name in rotated(names, number)
         }
         plain = results[PLAIN]
         for name, result in results.items():
@@ -174,48 +132,36 @@ def compare(
     return turns
 
 
-def by_category(turns: Sequence[Turn]) -> dict[str, float]:
-    """Return the geometric mean of the speed-ups of every category."""
-    found: dict[str, list[float]] = defaultdict(list)
-    for turn in turns:
-        found[turn.category].append(turn.speedup)
-    return {name: statistics.geometric_mean(s) for name, s in found.items()}
-
-
 def show(turns: Mapping[str, Sequence[Turn]]) -> None:
     """Print the table."""
     categories = list(dict.fromkeys(turn.category for turn in turns[PLAIN]))
-    header = ["geomean", "95% interval", "tok/fwd", "cand", "nodes", "draft", "rest"]
-    print(f"\n{'method':30s}", *(f"{h:>13s}" for h in header), "  same", *categories)
-    for name, of_method in turns.items():
-        print(row(name, of_method, categories))
+    shares = ["tok/fwd", "cand", "nodes", "draft", "rest", "same"]
+    header = ["method", "geomean (95% interval)", *shares, *categories]
+    rows = [row(name, found, categories) for name, found in turns.items()]
+    print("\n" + table(header, rows))
 
 
-def row(name: str, turns: Sequence[Turn], categories: Sequence[str]) -> str:
-    """Return one method's line."""
+def row(name: str, turns: Sequence[Turn], categories: Sequence[str]) -> list[str]:
+    """Return the cells of one method's line."""
     steps = [step for turn in turns for step in turn.result.steps]
     seconds = sum(step.step_s for step in steps)
     draft = sum(step.draft_s for step in steps) / seconds
     verify = sum(step.verify_s for step in steps) / seconds
-    means = by_category(turns)
-    interval = bootstrap_interval(
-        np.array([[math.log(turn.speedup), 1.0] for turn in turns]),
-        lambda sums: np.exp(sums[..., 0] / sums[..., 1]),
-        np.random.default_rng(0),
-    )
-    low_high = "-" if interval is None else f"{interval.low:.2f} to {interval.high:.2f}"
-    cells = [
-        f"{statistics.geometric_mean(means.values()):.2f}",
-        low_high,
+    speedups = {
+        category: [turn.speedup for turn in turns if turn.category == category]
+        for category in categories
+    }
+    return [
+        name,
+        str(by_category(speedups)),
         f"{statistics.mean(step.num_committed for step in steps):.2f}",
         f"{statistics.mean(step.num_candidates for step in steps):.1f}",
         f"{statistics.mean(step.num_nodes for step in steps):.1f}",
         f"{100 * draft:.0f}%",
         f"{100 * (1 - draft - verify):.1f}%",
+        f"{sum(turn.same for turn in turns)}/{len(turns)}",
+        *(f"{statistics.geometric_mean(of):.2f}" for of in speedups.values()),
     ]
-    same = f"{sum(turn.same for turn in turns)}/{len(turns)}"
-    per = " ".join(f"{means[c]:.2f}" for c in categories)
-    return f"{name:30s} " + " ".join(f"{c:>13s}" for c in cells) + f"  {same}  {per}"
 
 
 def chosen(names: Iterable[str], wanted: str | None) -> Callable[[str], bool]:
@@ -235,11 +181,7 @@ def main() -> None:
     parser.add_argument("--target", required=True)
     parser.add_argument("--draft", required=True)
     parser.add_argument("--prompts", required=True, nargs="+", help="JSONL files")
-    parser.add_argument(
-        "--categories",
-        default="humaneval,writing,coding,translation,summarization,qa,"
-        "math_reasoning,rag",
-    )
+    parser.add_argument("--categories", default=",".join(CATEGORIES))
     parser.add_argument("--per-category", type=int, default=2)
     parser.add_argument("--max-new-tokens", type=int, default=96)
     parser.add_argument("--nodes", type=int, default=8, help="nodes of a tree")
@@ -254,13 +196,7 @@ def main() -> None:
     parser.add_argument("--target-quantization")
     parser.add_argument("--drafts", default="bf16,int8")
     args = parser.parse_args()
-    print(
-        f"python {platform.python_version()}, torch {torch.__version__}, transformers "
-        f"{transformers.__version__}, {os.cpu_count()} CPUs, "
-        f"{torch.get_num_threads()} threads, target {args.dtype} "
-        f"{args.target_quantization or ''}, CPU capability "
-        f"{torch.backends.cpu.get_cpu_capability()}"
-    )
+    print(f"{machine()}, target {args.dtype} {args.target_quantization or ''}")
     target = load(
         ModelSource(
             path=args.target, dtype=args.dtype, quantization=args.target_quantization
@@ -287,7 +223,7 @@ def main() -> None:
     first = next(iter(decoders.values()))
     decoders = {PLAIN: first.autoregressive(), **decoders}
     tasks = read_tasks(
-        args.prompts, args.categories.split(","), args.per_category, target
+        args.prompts, args.categories.split(","), args.per_category, target.tokenizer
     )
     for decoder in decoders.values():
         decoder.generate([tasks[0].tokens[:64]], max_new_tokens=WARMUP_TOKENS)
