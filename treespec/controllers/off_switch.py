@@ -11,7 +11,7 @@ from treespec.controllers.timing import typical_seconds, with_seconds
 from treespec.errors import TreespecError, require_integer, require_number
 from treespec.types import OFF, Budget, StepRecord
 
-CREDIT = 1.0
+CREDIT = 0.5
 """Plain steps that a trial must have saved to be believed."""
 ONE_STEP = 0.75
 """Most that one step counts, as a share of what turns speculation off."""
@@ -50,8 +50,8 @@ class OffSwitch(AbstractController[SwitchState]):
     known from the first ``num_plain`` steps, which are plain, and from all later ones.
     Speculation begins with a trial of small trees, for which a draft need not be good
     to be told from a useless one. It is off once the trial has lost ``patience`` plain
-    steps, and trusted once it has saved one. Later losses are summed from the last time
-    there was nothing to make good, and four times the patience turns it off.
+    steps, and trusted once it has saved half a one. Later losses are summed from the
+    last time there was nothing to make good; four times the patience turns it off.
 
     It then stays off for ``patience / max_loss`` steps, twice that after each further
     trial that failed, ``max_off`` at most: a trial that fails costs about ``patience``,
@@ -75,8 +75,8 @@ class OffSwitch(AbstractController[SwitchState]):
 
     controller: AbstractController[Any]
     max_loss: float = 0.02
-    patience: float = 1.0
-    trial_depth: int = 2
+    patience: float = 0.75
+    trial_depth: int = 1
     max_off: int = 512
     num_plain: int = 2
     plain_s: float | None = None

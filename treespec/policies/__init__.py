@@ -12,6 +12,7 @@ from treespec.policies.base import (
 from treespec.policies.best_first import BestFirst
 from treespec.policies.chain import Chain, SampledChain
 from treespec.policies.confidence_tree import ConfidenceTree
+from treespec.policies.entropy_stop import EntropyStop
 from treespec.policies.ready_trees import (
     calibrated_tree,
     comb_tree,
@@ -30,6 +31,7 @@ __all__ = [
     "BestFirst",
     "Chain",
     "ConfidenceTree",
+    "EntropyStop",
     "Growth",
     "SampledBestFirst",
     "SampledChain",

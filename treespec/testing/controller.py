@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from treespec.acceptance import Greedy
-from treespec.controllers import AbstractController
+from treespec.controllers import AbstractController, replay
 from treespec.decoder import SpeculativeDecoder
 from treespec.drafters import DraftModel, PromptLookup
 from treespec.policies import TopKTree
 from treespec.testing.failure import ConformanceError, reported
-from treespec.testing.purity import leaves_alone
+from treespec.testing.purity import leaves_alone, snapshot
 from treespec.testing.toys import random_model, table_model
 from treespec.types import Budget, StepRecord
 from treespec.verifiers import TreeAttention
@@ -237,8 +237,16 @@ def _tell(
 
 def _budget(controller: AbstractController[Any], state: Any, where: str) -> Budget:
     """Return the budget that a state gives, once it is within the largest."""
+    before = snapshot(state)
     with reported(controller, f"budget ({where})"):
         budget, largest = controller.budget(state), controller.largest
+    if snapshot(state) != before:
+        raise _failure(
+            controller,
+            "budget changes the state that it is asked about; only observe returns "
+            "another one",
+            where,
+        )
     for name, value in (("budget", budget), ("largest", largest)):
         if not isinstance(value, Budget):
             raise _failure(controller, f"{name} must be a Budget, got {value!r}", where)
@@ -284,8 +292,27 @@ def _check_texts(controller: AbstractController[Any]) -> int:
                     f"  plain {list(expected.tokens)}\n"
                     f"  got   {list(result.tokens)}",
                 )
+            _check_replay(controller, result.steps)
         num_texts += len(prompts)
     return num_texts
+
+
+def _check_replay(
+    controller: AbstractController[Any], records: Sequence[StepRecord]
+) -> None:
+    """Refuse a controller whose budgets do not follow from the records."""
+    budgets = replay(controller, records)
+    for record, budget in zip(records, budgets, strict=True):
+        had = Budget(record.max_depth, record.max_width, record.max_nodes)
+        if record.budget_by == "limit":  # the text had no room for that depth
+            budget = replace(budget, max_depth=min(budget.max_depth, had.max_depth))
+        if budget != had:
+            raise _failure(
+                controller,
+                f"replaying the records of a text gives {budget} where the step had "
+                f"{had}; budgets must follow from records alone",
+                f"step {record.step} of a text of {len(records)}",
+            )
 
 
 def _first_difference(one: Sequence[Budget], other: Sequence[Budget]) -> int:
