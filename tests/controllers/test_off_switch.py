@@ -128,17 +128,12 @@ def test_without_any_believable_second_speculation_goes_on() -> None:
 
 def test_reading_the_prompt_is_not_held_against_the_draft() -> None:
     """A draft model reads the whole prompt in its first step: 20 plain steps long."""
-    good, tried = drafted(0.9, 0.05), 0
-
-    def first_reads(budget: Budget) -> StepRecord:
-        nonlocal tried
-        tried += budget.speculates
-        if budget.speculates and tried == 1:
-            return replace(good(budget), step_s=20.0, num_unread=700)
-        return good(budget)
-
-    _, budgets = text(OffSwitch(INNER, patience=0.5), first_reads, 100)
-    assert sum(budget == OFF for budget in budgets) == 2
+    switch = OffSwitch(INNER, plain_s=1.0)
+    reads = replace(step(Budget(1, 1, 4), 1, 20.0), num_unread=700)
+    state = switch.observe(switch.init(), reads)
+    assert (state.loss, state.num_tried) == (0.0, 1)
+    assert switch.observe(state, reads).loss > 0, "later steps do not catch up"
+    assert switch.observe(switch.init(), replace(reads, num_unread=0)).loss > 0
 
 
 def test_known_seconds_need_no_plain_steps() -> None:
