@@ -47,7 +47,10 @@ def test_only_the_warm_suffix_lookup_has_a_memory_and_every_job_its_own():
 @pytest.mark.parametrize("policy", ["chain", "top_k_tree"])
 @pytest.mark.parametrize("acceptance", ["greedy", "sample_and_match"])
 @pytest.mark.parametrize("verifier", ["tree_attention", "sequential"])
-@pytest.mark.parametrize("controller", ["constant", "off"])
+@pytest.mark.parametrize(
+    "controller",
+    ["constant", "off", "adaptive_depth", "heuristic_depth", "bandit", "off_switch"],
+)
 def test_parts_multiply(policy, acceptance, verifier, controller):
     check(
         build_job(

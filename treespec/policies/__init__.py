@@ -13,6 +13,7 @@ from treespec.policies.base import (
 from treespec.policies.best_first import BestFirst
 from treespec.policies.chain import Chain, SampledChain
 from treespec.policies.confidence_tree import ConfidenceTree
+from treespec.policies.entropy_stop import EntropyStop
 from treespec.policies.planner import Planner
 from treespec.policies.ready_trees import (
     calibrated_tree,
@@ -33,6 +34,7 @@ __all__ = [
     "BestFirst",
     "Chain",
     "ConfidenceTree",
+    "EntropyStop",
     "Growth",
     "Planner",
     "SampledBestFirst",

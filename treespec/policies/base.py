@@ -10,12 +10,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from treespec.chance import NO_TOKEN, AbstractChance
+from treespec.costs import Costs
 from treespec.draft import AbstractDraft, Children
 from treespec.sampling import Sampling
 from treespec.siblings import draw_siblings
@@ -104,24 +105,37 @@ class AbstractDraftPolicy(ABC):
     def max_children(self) -> int | None:
         """Most children that it gives to one node; ``None`` if there is no limit."""
 
-    ends_siblings_early: ClassVar[bool] = False
-    """Whether siblings drawn so far have a say in how many their parent gets.
+    @property
+    def ends_siblings_early(self) -> bool:
+        """Whether siblings drawn so far have a say in how many their parent gets.
 
-    A policy that draws its siblings in turn may look at them before it draws one more;
-    most do not, and some rules need to know the number beforehand.
-    """
+        A policy that draws its siblings in turn may look at them before it draws one
+        more; most do not, and some rules need to know the number beforehand.
+        """
+        return False
 
-    prunes: ClassVar[bool] = False
-    """Whether it drafts more than it has verified, and chooses at the end.
+    @property
+    def prunes(self) -> bool:
+        """Whether it drafts more than it has verified, and chooses at the end.
 
-    Then a layer may have ``budget.max_width`` nodes, however many there are already.
-    For deterministic proposals only.
-    """
+        Then a layer may have ``budget.max_width`` nodes, however many there are
+        already. For deterministic proposals only.
+        """
+        return False
 
     @property
     def whole(self) -> Budget | None:
         """The least budget that cuts nothing off its trees, if they have a shape."""
         return None
+
+    @property
+    def wants_costs(self) -> bool:
+        """Whether it plans by measured costs and was not given any."""
+        return False
+
+    def with_costs(self, costs: Costs) -> AbstractDraftPolicy:
+        """Return the same policy that knows what forwards cost, if it asks."""
+        return self
 
     def init(self) -> Any:
         """Return what it remembers at the start of a request; most remember nothing."""

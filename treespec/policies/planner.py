@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -54,6 +54,11 @@ class AbstractPlanner(AbstractDraftPolicy):
     objective: str
     load: int | None
     memory: BeliefMemory | None
+
+    @property
+    def wants_costs(self) -> bool:
+        """Whether it was given none."""
+        return self.costs is None
 
     def init(self) -> PlanState:
         """Return what is known at the start: the priors, or what the memory holds."""
@@ -179,6 +184,10 @@ class Planner(AbstractPlanner):
         """Check the fields."""
         require_integer("policy.max_children", self.max_children, 1)
         self._check()
+
+    def with_costs(self, costs: Costs) -> Planner:
+        """Return the same planner that knows what forwards cost."""
+        return replace(self, costs=costs)
 
     def grow(self, growth: Growth) -> Layer | None:
         """Return the best new candidates, and the nodes that are worth expanding."""

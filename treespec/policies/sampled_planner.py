@@ -59,6 +59,10 @@ class SampledPlanner(AbstractPlanner):
         require_integer("policy.max_children", self.max_children, 1)
         self._check()
 
+    def with_costs(self, costs: Costs) -> SampledPlanner:
+        """Return the same planner that knows what forwards cost."""
+        return replace(self, costs=costs)
+
     def grow(self, growth: Growth) -> Layer | None:
         """Return children of the nodes where they are worth verifying."""
         outlook = self.outlook(growth.situation)
