@@ -174,6 +174,7 @@ def test_a_poisoned_clock_is_told_and_never_believed(monkeypatch, poison) -> Non
 
 def test_a_clock_that_jumps_now_and_then_changes_no_cost(monkeypatch) -> None:
     """A laptop that slept, a clock that was set back."""
+    monkeypatch.setattr(timings, "ROWS", (1, 2, 4, 8, 16, 32))
     calm = measure_costs(decoder_of(DraftModel(Slow(0.010, 0.0005, 0, 400))))
     looks = 0
 

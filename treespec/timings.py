@@ -1,9 +1,9 @@
 """Times a decoder's forwards and what its steps do outside of them.
 
 Sizes take turns: each is timed once per turn, so that a noisy moment hits one timing of
-many sizes and not all timings of one. How many turns a size takes, and which sizes there
-are, depends on how fast the models are: all together take some 20 seconds where a plain
-forward takes 125 ms and a draft forward 30 ms.
+many sizes and not all timings of one. How many turns a size takes, and which sizes
+there are, depends on how fast the models are: all together take some 20 seconds where a
+plain forward takes 125 ms and a draft forward 30 ms.
 """
 
 from __future__ import annotations
