@@ -165,7 +165,8 @@ def test_the_models_of_a_drafter_are_found_wherever_they_are() -> None:
 
 @pytest.mark.parametrize("poison", [0.0, math.nan, math.inf])
 def test_a_poisoned_clock_is_told_and_never_believed(monkeypatch, poison) -> None:
-    monkeypatch.setattr(timings, "ROWS", (1, 2, 4))
+    for name in ("ROWS", "COARSE_ROWS"):
+        monkeypatch.setattr(timings, name, (1, 2, 32))
     monkeypatch.setattr(Clock, "perf_counter", lambda self: poison)
     with pytest.raises(TreespecError, match=r"timings|clock") as told:
         measure_costs(decoder_of(DraftModel(Slow(1, 1, 1, 400))))
@@ -174,7 +175,8 @@ def test_a_poisoned_clock_is_told_and_never_believed(monkeypatch, poison) -> Non
 
 def test_a_clock_that_jumps_now_and_then_changes_no_cost(monkeypatch) -> None:
     """A laptop that slept, a clock that was set back."""
-    monkeypatch.setattr(timings, "ROWS", (1, 2, 4, 8, 16, 32))
+    for name in ("ROWS", "COARSE_ROWS"):
+        monkeypatch.setattr(timings, name, (1, 2, 4, 8, 16, 32))
     calm = measure_costs(decoder_of(DraftModel(Slow(0.010, 0.0005, 0, 400))))
     looks = 0
 
