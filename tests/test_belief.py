@@ -11,13 +11,8 @@ from hypothesis import strategies as st
 
 from tests.outcomes import make_step
 from tests.strategies import repeatable
-from treespec.belief import (
-    Belief,
-    BeliefMemory,
-    calibration_error,
-    predictions,
-    reliability,
-)
+from treespec.belief import Belief, BeliefMemory
+from treespec.reliability import calibration_error, predictions, reliability
 from treespec.types import StepRecord
 
 SOURCE = "draft_model"

@@ -8,114 +8,17 @@ chance that the target accepts it, given that its parent was reached. It is a fo
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 
+from treespec.curves import RANKS, Curve, logit_of, new_curve, prior_of
 from treespec.types import StepRecord
 
-PROBS = (0.003, 0.01, 0.03, 0.08, 0.18, 0.33, 0.5, 0.67, 0.82, 0.92, 0.97, 0.99, 0.997)
-"""Probabilities at which chances are counted; between them they are interpolated."""
-KNOTS = tuple(math.log(prob / (1 - prob)) for prob in PROBS)
-RANKS = 3
-"""Ranks that are told apart: 0, 1, and all others."""
-STRENGTH = 3.0
-"""Nodes that a prior counts as much as, at every knot."""
-UNSEEN = 0.5
-"""Weight of a knot where no node was seen against its neighbours."""
-POOLED = 20.0
-"""Nodes that what earlier requests taught counts as much as, at most."""
-MEMORY = 0.98
-"""What is left of a knot's counts after one more node there."""
 ROOT_MEMORY = 0.93
 """The same for the root: what a text is like changes, and a bad draft costs time."""
 UNSURE, SURE = 0.5, 0.9
 """Chances of a node that part the nodes whose next token is asked about."""
 LARGEST = 0.999
-
-Row = tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Prior:
-    """What is expected of a source before anything was seen of it.
-
-    Attributes:
-        slope, offset: A node that has probability p given its parent is accepted with
-            the chance whose logit is ``slope * logit(p) + offset``.
-        by_rank: Added to the offset for ranks 0, 1, and all others.
-        is_free: Whether it answers without a forward of a model.
-    """
-
-    slope: float
-    offset: float
-    by_rank: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    is_free: bool = False
-
-    def chance(self, logit: float, rank: int) -> float:
-        """Return the expected chance."""
-        return _sigmoid(self.slope * logit + self.offset + self.by_rank[rank])
-
-
-LIKELIEST: dict[str, Prior] = {
-    "draft_model": Prior(0.9, 0.0),
-    "early_exit": Prior(0.8, 0.0),
-    "prompt_lookup": Prior(0.8, -0.3, is_free=True),
-    "token_recycling": Prior(0.6, -0.6, is_free=True),
-}
-"""Priors of sources whose children are ranked by probability."""
-DRAWN: dict[str, Prior] = {
-    "draft_model": Prior(0.5, 1.0, (0.0, -1.2, -1.6)),
-    "prompt_lookup": Prior(0.8, -0.1, (0.0, -0.6, -0.8), is_free=True),
-    "token_recycling": Prior(0.6, 0.0, (0.0, -0.8, -1.1), is_free=True),
-}
-"""Of those whose children are drawn: an unlikely child is often accepted."""
-UNKNOWN = {False: Prior(0.8, -0.2), True: Prior(0.5, 0.5, (0.0, -1.0, -1.4))}
-"""Of any other source."""
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """Chances against probability, for one source and one rank.
-
-    Attributes:
-        prior: Expected chances at the knots.
-        strength: Nodes that they count as much as.
-        accepted, seen: Accepted nodes and all that were judged, forgotten slowly.
-        chances: What to believe now: never falls.
-    """
-
-    prior: Row
-    strength: Row
-    accepted: Row
-    seen: Row
-    chances: Row
-
-    def chance(self, logit: float) -> float:
-        """Return the chance between the knots."""
-        low, share = _place(logit)
-        chances = self.chances
-        return chances[low] + share * (chances[low + 1] - chances[low])
-
-    def observe(self, logit: float, accepted: bool) -> Curve:
-        """Return the curve after one more judged node."""
-        low, share = _place(logit)
-        seen, taken = list(self.seen), list(self.accepted)
-        for knot, weight in ((low, 1 - share), (low + 1, share)):
-            kept = 1 - weight * (1 - MEMORY)
-            seen[knot] = kept * seen[knot] + weight
-            taken[knot] = kept * taken[knot] + weight * accepted
-        return _curve(self.prior, self.strength, tuple(taken), tuple(seen))
-
-    def as_prior(self) -> Curve:
-        """Return a curve that expects what this one has learned."""
-        strength = tuple(
-            min(POOLED, weight + count)
-            for weight, count in zip(self.strength, self.seen, strict=True)
-        )
-        return _curve(self.chances, strength, _NONE, _NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,11 +103,11 @@ class Belief:
                 probability counts as a very small one.
             rank: Draw-order rank among its siblings.
         """
-        return self._curve(source, min(rank, RANKS - 1)).chance(_logit(prob))
+        return self._curve(source, min(rank, RANKS - 1)).chance(logit_of(prob))
 
     def is_free(self, source: str) -> bool:
         """Return whether a source is known to answer without a forward."""
-        return source in self.free or _prior(source, self.drawn).is_free
+        return source in self.free or prior_of(source, self.drawn).is_free
 
     def observe(self, record: StepRecord) -> Belief:
         """Return the belief after a step."""
@@ -216,8 +119,8 @@ class Belief:
         curves = dict(self.curves)
         for node in judged:
             key = (node.source, min(node.rank, RANKS - 1))
-            curve = curves.get(key) or _new_curve(*key, self.drawn)
-            curves[key] = curve.observe(_logit(node.prob), node.accepted)
+            curve = curves.get(key) or new_curve(*key, self.drawn)
+            curves[key] = curve.observe(logit_of(node.prob), node.accepted)
         belief = replace(self, curves=tuple(curves.items()), free=free)
         return replace(belief, flow=belief._flow(record, judged))
 
@@ -239,7 +142,7 @@ class Belief:
         for key, curve in self.curves:
             if key == (source, rank):
                 return curve
-        return _new_curve(source, rank, self.drawn)
+        return new_curve(source, rank, self.drawn)
 
     def _judged(self, record: StepRecord) -> list[_Judged]:
         columns = zip(
@@ -318,65 +221,6 @@ class BeliefMemory:
         self.belief = self.belief.observe(record)
 
 
-@dataclass(frozen=True, slots=True)
-class ReliabilityBin:
-    """Nodes whose chance was between two bounds.
-
-    Attributes:
-        low, high: The bounds.
-        num_nodes: Nodes in it.
-        expected: Their mean chance.
-        accepted: Share of them that was accepted.
-    """
-
-    low: float
-    high: float
-    num_nodes: int
-    expected: float
-    accepted: float
-
-
-def predictions(
-    records: Iterable[StepRecord], belief: Belief
-) -> list[tuple[float, bool]]:
-    """Return chance and outcome of every judged node of a request's records.
-
-    Every chance is what was believed before the node was judged.
-    """
-    found: list[tuple[float, bool]] = []
-    for record in records:
-        found += belief.predictions(record)
-        belief = belief.observe(record)
-    return found
-
-
-def reliability(
-    pairs: Sequence[tuple[float, bool]], num_bins: int = 10
-) -> tuple[ReliabilityBin, ...]:
-    """Return the reliability table of chances and outcomes, without empty bins."""
-    bins: list[list[tuple[float, bool]]] = [[] for _ in range(num_bins)]
-    for chance, accepted in pairs:
-        bins[min(int(chance * num_bins), num_bins - 1)].append((chance, accepted))
-    return tuple(
-        ReliabilityBin(
-            low=place / num_bins,
-            high=(place + 1) / num_bins,
-            num_nodes=len(within),
-            expected=sum(chance for chance, _ in within) / len(within),
-            accepted=sum(accepted for _, accepted in within) / len(within),
-        )
-        for place, within in enumerate(bins)
-        if within
-    )
-
-
-def calibration_error(bins: Sequence[ReliabilityBin]) -> float:
-    """Return the expected calibration error: the mean gap, weighted by nodes."""
-    total = sum(one.num_nodes for one in bins)
-    gaps = sum(one.num_nodes * abs(one.expected - one.accepted) for one in bins)
-    return gaps / total if total else 0.0
-
-
 def _model_answered(
     flow: Flow, depth: int, parents: dict[int, float], value: float
 ) -> Flow:
@@ -405,65 +249,3 @@ def _unseen_answer(flow: Flow, record: StepRecord, parents: dict[int, float]) ->
     if not (left_out and asked and record.next_kind == "bonus"):
         return flow
     return _model_answered(flow, depth + 1, parents, 0.2 if depth else 0.05)
-
-
-_NONE: Row = (0.0,) * len(KNOTS)
-
-
-def _curve(prior: Row, strength: Row, accepted: Row, seen: Row) -> Curve:
-    weights = [weight + count for weight, count in zip(strength, seen, strict=True)]
-    means = [
-        (weight * mean + taken) / total
-        for weight, mean, taken, total in zip(
-            strength, prior, accepted, weights, strict=True
-        )
-    ]
-    # Where nothing was seen, the knots beside it have the say.
-    evidence = [weight - STRENGTH + UNSEEN for weight in weights]
-    return Curve(prior, strength, accepted, seen, _rising(means, evidence))
-
-
-def _rising(means: Sequence[float], weights: Sequence[float]) -> Row:
-    """Return the closest values that never fall (pooled adjacent violators)."""
-    blocks: list[tuple[float, float, int]] = []
-    for mean, weight in zip(means, weights, strict=True):
-        block = (mean, weight, 1)
-        while blocks and blocks[-1][0] > block[0]:
-            above, heavy, count = blocks.pop()
-            total = heavy + block[1]
-            mixed = (above * heavy + block[0] * block[1]) / total
-            block = (mixed, total, count + block[2])
-        blocks.append(block)
-    return tuple(mean for mean, _, count in blocks for _ in range(count))
-
-
-@cache
-def _new_curve(source: str, rank: int, drawn: bool) -> Curve:
-    prior = _prior(source, drawn)
-    chances = tuple(prior.chance(knot, rank) for knot in KNOTS)
-    return _curve(chances, (STRENGTH,) * len(KNOTS), _NONE, _NONE)
-
-
-def _prior(source: str, drawn: bool) -> Prior:
-    """Return the prior of a source; ``draft_model_2`` is a draft model as well."""
-    priors = DRAWN if drawn else LIKELIEST
-    stem, _, number = source.rpartition("_")
-    name = stem if number.isdigit() else source
-    return priors.get(name, UNKNOWN[drawn])
-
-
-def _place(logit: float) -> tuple[int, float]:
-    """Return the knot below, and the share of the way to the next one."""
-    low = min(max(bisect_right(KNOTS, logit) - 1, 0), len(KNOTS) - 2)
-    share = (logit - KNOTS[low]) / (KNOTS[low + 1] - KNOTS[low])
-    return low, min(max(share, 0.0), 1.0)
-
-
-def _logit(prob: float) -> float:
-    if not prob > PROBS[0]:  # NaN as well
-        return KNOTS[0]
-    return KNOTS[-1] if prob >= PROBS[-1] else math.log(prob / (1 - prob))
-
-
-def _sigmoid(logit: float) -> float:
-    return 1 / (1 + math.exp(-logit))

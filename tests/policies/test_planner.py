@@ -137,6 +137,16 @@ def test_one_forward_that_does_not_pay_may_be_the_first_of_four_that_do() -> Non
     assert far.gain > 1.5
 
 
+def test_nodes_that_do_not_pay_for_a_forward_alone_may_share_one() -> None:
+    prices = [0.0] * 9
+    prospects = Prospects(deep=0.5, second=0.0, max_forwards=1, max_width=4)
+    nodes = [OpenNode(0.3, 0.6)] * 4
+    assert best_option((), nodes[:1], prices, lambda *_: 0.3, prospects).gain == 0
+    option = best_option((), nodes, prices, lambda *_: 0.3, prospects)
+    assert option.width == 4
+    assert option.gain == pytest.approx(4 * 0.18 - 0.3)
+
+
 # --- shapes ------------------------------------------------------------------------
 
 

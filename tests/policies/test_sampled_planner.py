@@ -131,3 +131,19 @@ def test_a_draft_with_the_targets_law_is_used_and_its_acceptance_learned() -> No
         belief = belief.observe(step)
     # Whatever its probability: the law is right, so every draw is accepted.
     assert belief.chance("draft_model", 0.09, 0) > 0.8
+
+
+def test_a_token_that_was_drawn_again_is_not_expanded_again() -> None:
+    """It shares the subtree of its first draw: a forward for it would be wasted."""
+    policy = SampledPlanner(WITH, FLAT)
+    case = PolicyCase(constant_model(0.8, 0.2), 2, Budget(4, 6, 16), PLAIN)
+    repeated = 0
+    for growth, layer in case.grow(policy, GeneratorChance(torch.Generator())):
+        tree = growth.tree.extend(layer, growth.frontier)
+        pairs = list(zip(tree.parents.tolist(), tree.tokens.tolist(), strict=True))
+        first = {pair: node for node, pair in reversed(list(enumerate(pairs)))}
+        repeated += len(pairs) - len(first)
+        assert layer.expand is not None
+        for node in layer.expand.tolist():
+            assert first[pairs[node]] == node
+    assert repeated

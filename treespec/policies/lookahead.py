@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from treespec.costs import Costs
@@ -19,7 +20,7 @@ FORWARDS = (1, 2, 3, 4, 6, 8, 12, 16)
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Nodes of a forward that are weighed against each other."""
 SIBLINGS = 0.02
-"""Least value of a second-best child that is looked at."""
+"""Least value of a node that is looked at when guessing ahead."""
 RUNNER_UP = 0.3
 """A second-best child's chance is no larger share of the best one's."""
 
@@ -64,13 +65,21 @@ class Prices:
 
     def target(self, most: int) -> list[float]:
         """Return the prices of verifying 0, 1, ... nodes, beyond the root alone."""
-        first = self.target_s(0)
-        seconds = (self.target_s(nodes) - first for nodes in range(most + 1))
-        return [self.rate * max(more, 0.0) for more in seconds]
+        seconds = _target_seconds(self.costs, self.length, self.load, self.others, most)
+        return [self.rate * max(more - seconds[0], 0.0) for more in seconds]
 
     def draft(self, num_rows: int) -> float:
         """Return the price of a draft forward."""
         return self.rate * self.draft_s(num_rows)
+
+
+@lru_cache(maxsize=64)
+def _target_seconds(
+    costs: Costs, length: int, load: int, others: int, most: int
+) -> list[float]:
+    """Return seconds of verifying 0, 1, ... nodes: asked for several times a step."""
+    prices = Prices(costs, 0.0, length, load, others)
+    return [prices.target_s(nodes) for nodes in range(most + 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +181,13 @@ def best_option(
     """
     now = best_prefix(values, prices)
     best = Option(0.0, 0, 0, now.accepted)
-    known = list(values)
+    known = [value for value in values if value > SIBLINGS]
     most = len(prices) - 1
     for width in _widths(min(len(nodes), prospects.max_width)):
+        if width > 1 and nodes[width - 1].value < SIBLINGS:
+            break
+        if 0 < best.width < width // 2:
+            break  # Twice as wide was worth less already.
         lines = [node.value for node in nodes[:width]]
         later = forward_price(width, False)
         guessed: list[float] = []

@@ -80,7 +80,9 @@ class PlanState:
             return replace(state, credit_s=saved)
         if any(not self.belief.is_free(s) for s in record.accepted_sources):
             return replace(state, patience=1, has_model=True)
-        patience = min(2 * self.patience, LONGEST_PATIENCE)
+        patience = self.patience
+        if self.credit_s > 0:  # It was tried again, and in vain.
+            patience = min(2 * patience, LONGEST_PATIENCE)
         return replace(state, credit_s=0.0, patience=patience, has_model=True)
 
     def rate(self, plain_s: float) -> float:
