@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 OK, FAILED, BAD_INPUT, NOT_LOSSLESS, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes."""
-CHECK, CALIBRATE = "check", "calibrate"
-"""First words that run the conformance kit, or a calibration, instead of a job."""
+CHECK, CALIBRATE, PROFILE = "check", "calibrate", "profile"
+"""First words that run the conformance kit or a measurement instead of a job."""
 REGRET = "regret"
 """First word that compares finished runs; it takes no configuration."""
 Attempt = Callable[[DictConfig], tuple[int, str]]
@@ -58,6 +58,8 @@ treespec decodes prompts with and without tree speculation and compares the two.
   treespec --config-path RUN_FOLDER               repeat a run from its config.yaml
   treespec calibrate                              measure acceptance by rank and what
                     forwards cost, for policy=optimal_tree and calibrated_tree
+  treespec profile                                measure what forwards of this pair
+                    cost on this machine, and keep it for others to plan by
   treespec check acceptance._target_=my_pkg.Rule  is it lossless, does it keep its
                     contract? also policy, drafter, controller; several at once
   treespec regret outputs/SWEEP costs=FILE        how far a planner was from the best
@@ -114,6 +116,8 @@ def run_command() -> int:
         attempt, sys.argv[1:] = _attempt_check, _custom_parts(sys.argv[2:])
     if sys.argv[1:2] == [CALIBRATE]:
         attempt, sys.argv[1:] = _attempt_calibrate, _comb_policy(sys.argv[2:])
+    if sys.argv[1:2] == [PROFILE]:
+        attempt, sys.argv[1:] = _attempt_profile, sys.argv[2:]
     with TemporaryDirectory(prefix="treespec-") as scratch:
         _prepare(scratch)
         return _run_hydra(attempt)
@@ -275,6 +279,25 @@ def _show_regret(arguments: list[str]) -> int:
         _say(f"error: {error}")
         return BAD_INPUT
     return OK
+
+
+def _attempt_profile(config: DictConfig) -> tuple[int, str]:
+    """Measure what forwards cost, or find it in the cache, as an attempt at a job."""
+    from treespec.build import build_job  # noqa: PLC0415
+    from treespec.profile_plot import HOW_TO_GET_IT, plot_profile  # noqa: PLC0415
+    from treespec.profile_report import profile_of_job, render_profile  # noqa: PLC0415
+
+    try:
+        kept = profile_of_job(build_job(config, trusted=_typed_targets()))
+        plot = kept.path.with_suffix(".svg")
+        is_drawn = plot_profile(kept.profile, plot)
+    except TreespecError as error:
+        return BAD_INPUT, str(error)
+    except Exception as error:  # one job must not take the others with it
+        return FAILED, f"{type(error).__name__}: {' '.join(str(error).split())}"
+    print(f"\n{render_profile(kept.profile)}\n\n{kept.note}\n{kept.path}")
+    print(plot if is_drawn else HOW_TO_GET_IT, flush=True)
+    return OK, f"{kept.note}, {kept.path}"
 
 
 def _next_command(report: CalibrationReport) -> str:
