@@ -62,7 +62,7 @@ treespec decodes prompts with and without tree speculation and compares the two.
                     cost on this machine, and keep it for others to plan by
   treespec check acceptance._target_=my_pkg.Rule  is it lossless, does it keep its
                     contract? also policy, drafter, controller; several at once
-  treespec regret outputs/SWEEP costs=FILE        how far a planner was from the best
+  treespec regret outputs/SWEEP                   how far a planner was from the best
                     fixed strategy of a sweep, and from all-knowing drafts
 
 Choose a part with group=option:

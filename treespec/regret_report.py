@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from textwrap import shorten, wrap
 
-from treespec.costs import Costs
 from treespec.errors import TreespecError
 from treespec.metrics import tokens_per_second
+from treespec.profile import Profile
+from treespec.recorded_profile import recorded_profile
 from treespec.regret import CategoryRegret, RegretReport, regret
 from treespec.stats import Interval
 from treespec.sweep import Contender, read_sweep
@@ -25,7 +26,7 @@ _BOUND_WORDS = (
     "draft model: the least time by the profile if all drafts were right, and cost "
     "nothing or were written by the draft model; in brackets, measured time over it."
 )
-_USAGE = "write treespec regret SWEEP_FOLDER costs=FILE, with planner=RUN to choose one"
+_USAGE = "write treespec regret SWEEP_FOLDER, with planner=RUN and costs=FILE if needed"
 
 
 def regret_text(arguments: Sequence[str]) -> str:
@@ -47,13 +48,12 @@ def regret_text(arguments: Sequence[str]) -> str:
             f"regret needs one folder, got {len(folders)} ({', '.join(folders)}): "
             f"{_USAGE}"
         )
-    if not options["costs"]:
-        raise TreespecError(
-            "regret needs the cost profile of the pair: treespec profile measures it "
-            f"and names its file; {_USAGE}"
-        )
     sweep = read_sweep(Path(folders[0]), options["planner"] or None)
-    return render(regret(sweep, Costs.read(Path(options["costs"]))))
+    if options["costs"]:
+        profile = Profile.read(Path(options["costs"]))
+    else:
+        profile = recorded_profile(sweep.planner_config, sweep.planner_environment)
+    return render(regret(sweep, profile.costs))
 
 
 def render(report: RegretReport) -> str:

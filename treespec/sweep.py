@@ -53,6 +53,7 @@ class Sweep:
         folder: Where it is.
         planner: The strategy in question.
         planner_config: The configuration of its run.
+        planner_environment: What that ran on.
         fixed: What it is compared with; plain decoding, from the planner's own run, is
             the last.
         adaptive: The other runs, neither fixed nor in question.
@@ -62,6 +63,7 @@ class Sweep:
     folder: Path
     planner: Contender
     planner_config: Mapping[str, Any]
+    planner_environment: Mapping[str, Any]
     fixed: tuple[Contender, ...]
     adaptive: tuple[Contender, ...]
     left_out: tuple[str, ...]
@@ -110,6 +112,7 @@ def read_sweep(folder: Path, planner: str | None = None) -> Sweep:
         folder=folder,
         planner=in_question,
         planner_config=chosen.config,
+        planner_environment=chosen.environment,
         fixed=(*fixed, _plain(in_question)),
         adaptive=tuple(other for other in others if other.kind != "fixed"),
         left_out=tuple(left_out),
