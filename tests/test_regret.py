@@ -179,8 +179,20 @@ def test_acceptance_counts_first_children_of_each_source():
 
 
 def test_the_share_of_first_choices_that_were_kept_is_told_per_category(tmp_path):
-    write_sweep(tmp_path)
-    assert rows_of(tmp_path)["qa"].first_choice_acceptance is None
+    write_run(tmp_path, "c", prompts({"qa": [(1,)], "story": [(1,)]}))
+    kept, other = prompts({"qa": [(1,)], "story": [(1,)]})
+    judged = {
+        "judged_sources": ("draft", "draft"),
+        "judged_ranks": (0, 1),
+        "judged_depths": (1, 1),
+        "judged_probs": (0.5, 0.5),
+        "judged_accepted": (True, False),
+    }
+    own = [with_steps(kept, **judged), other]
+    write_run(tmp_path, "p", own, policy=PLANNER)
+    rows = rows_of(tmp_path)
+    assert rows["qa"].first_choice_acceptance == 1.0
+    assert rows["story"].first_choice_acceptance is None
 
 
 @pytest.mark.parametrize("texts", [{"qa": [()]}, {}])

@@ -64,10 +64,19 @@ def test_strategies_are_named_by_what_tells_them_apart(tmp_path):
     write_run(tmp_path, "c", TEXTS, policy=PLANNER, controller=constant(5))
     sweep = read_sweep(tmp_path)
     assert [c.name for c in sweep.fixed[:2]] == [
-        "Chain min_confidence=0.0 max_depth=3",
-        "Chain min_confidence=0.0 max_depth=5",
+        "Chain max_depth=3",
+        "Chain max_depth=5",
     ]
     assert sweep.planner.name == "Planner max_depth=5"
+
+
+def test_a_list_of_drafters_is_named_by_their_classes(tmp_path):
+    lookup, model = {"_target_": "x.Lookup", "n": 3}, {"_target_": "x.Model"}
+    write_run(tmp_path, "a", TEXTS, drafter={"drafters": [lookup, model]})
+    write_run(tmp_path, "b", TEXTS, drafter={"drafters": [lookup]}, policy=PLANNER)
+    sweep = read_sweep(tmp_path)
+    assert sweep.fixed[0].name == "drafters=Lookup+Model Chain"
+    assert sweep.planner.name == "drafters=Lookup Planner"
 
 
 def test_plain_decoding_of_the_planners_run_is_a_fixed_strategy(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from textwrap import shorten, wrap
+from textwrap import wrap
 
 from treespec.errors import TreespecError
 from treespec.metrics import tokens_per_second
@@ -15,11 +15,12 @@ from treespec.stats import Interval
 from treespec.sweep import Contender, read_sweep
 
 _WIDTH = 88
-_CATEGORY, _BEST, _STRATEGY = 15, 20, 55
+_CATEGORY, _BEST, _STRATEGY = 14, 17, 54
 _REGRET_WORDS = (
     "regret: seconds per token over those of the best fixed strategy there, less 1; "
     "the interval is paired over prompts. speed-up: the same, each over the plain "
-    "decoding of its own run. by costs: the same, of seconds by the cost profile."
+    "decoding of its own run. by costs: the same, of seconds by the cost profile. "
+    "kept: the share of first drafts that were accepted."
 )
 _BOUND_WORDS = (
     "planned: what it expected. by costs: its steps by the cost profile. free drafts, "
@@ -74,14 +75,13 @@ def render(report: RegretReport) -> str:
 
 def _strategies(report: RegretReport) -> list[str]:
     """List what was compared; further tables name a strategy by its number."""
-    return [
-        " no.  ms/token  run               strategy",
-        *(
-            f"{number:>4}  {_token_ms(contender):>8}  {contender.run_key[:16]:<16}  "
-            + shorten(f"{contender.name}{_note(report, contender)}", _STRATEGY)
-            for number, contender in enumerate(_numbered(report))
-        ),
-    ]
+    lines = [" no.  ms/token  run               strategy"]
+    for number, contender in enumerate(_numbered(report)):
+        note = _note(report, contender)
+        name = contender.name[: _STRATEGY - len(note)]
+        time, key = _token_ms(contender), contender.run_key[:16]
+        lines.append(f"{number:>4}  {time:>8}  {key:<16}  {name}{note}")
+    return lines
 
 
 def _numbered(report: RegretReport) -> list[Contender]:
@@ -97,8 +97,8 @@ def _note(report: RegretReport, contender: Contender) -> str:
 
 def _regrets(report: RegretReport) -> list[str]:
     header = (
-        f"{'category':<{_CATEGORY}}  {'best fixed strategy':<{_BEST}}  {'regret':>7}  "
-        f"{'95% interval':<16}  {'speed-up':>8}  {'by costs':>8}"
+        f"{'category':<{_CATEGORY}}  {'best in hindsight':<{_BEST}}  {'regret':>7}  "
+        f"{'95% interval':<16}  {'speed-up':>8}  {'by costs':>8}  {'kept':>4}"
     )
     return [header, *(_regret(report, row) for row in report.rows)]
 
@@ -113,7 +113,7 @@ def _regret(report: RegretReport, row: CategoryRegret) -> str:
     return (
         f"{name:<{_CATEGORY}}  {best:<{_BEST}}  {_percent(found.ratio):>7}  "
         f"{_interval(found.interval):<16}  {_percent(found.of_speedup):>8}  "
-        f"{_percent(found.priced):>8}"
+        f"{_percent(found.priced):>8}  {_share(row.first_choice_acceptance):>4}"
     )
 
 
@@ -143,12 +143,12 @@ def _bound(row: CategoryRegret) -> str:
 
 
 def _break_even(report: RegretReport) -> str:
-    kept = [f"{source} {100 * rate:.0f}%" for source, rate in report.acceptance.items()]
+    kept = [f"{source} {_share(rate)}" for source, rate in report.acceptance.items()]
     first = f"First drafts that were kept: {_listed(kept)}." if kept else ""
     if not report.break_even:
         return first
     points = [
-        "never" if least is None else f"{100 * least:.0f}%"
+        "never" if least is None else _share(least)
         for least in report.break_even.values()
     ]
     return (
@@ -169,6 +169,10 @@ def _token_ms(contender: Contender) -> str:
 
 def _ms(seconds: float | None, num_tokens: int) -> str:
     return "-" if seconds is None else f"{1e3 * seconds / num_tokens:,.1f}"
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.0f}%"
 
 
 def _percent(share: float | None) -> str:

@@ -186,8 +186,7 @@ def _kind(config: Mapping[str, Any]) -> Kind:
 
 def _class(config: Mapping[str, Any], group: str) -> str:
     part = config.get(group)
-    target = part.get("_target_", "") if isinstance(part, Mapping) else ""
-    return str(target).rpartition(".")[2]
+    return _class_name(part.get("_target_", "") if isinstance(part, Mapping) else "")
 
 
 def _check_alike(folder: Path, run: Run, chosen: Run) -> None:
@@ -250,7 +249,9 @@ def _names(configs: Sequence[Mapping[str, Any]]) -> list[str]:
         for config in configs
     ]
     keys = dict.fromkeys(key for one in flat for key in one)
-    differing = [key for key in keys if len({str(one.get(key)) for one in flat}) > 1]
+    # A key that only one class has says nothing that its name does not.
+    values = {key: {str(one[key]) for one in flat if key in one} for key in keys}
+    differing = [key for key in keys if len(values[key]) > 1]
     return [
         " ".join(_word(key, one[key]) for key in differing if key in one) or "the same"
         for one in flat
@@ -261,8 +262,19 @@ def _word(key: str, value: Any) -> str:
     """Return a class by its name, and what is none with the last word of its key."""
     name = key.rpartition(".")[2]
     if name == "_target_":
-        return str(value).rpartition(".")[2]
-    return f"{name}={value}"
+        return _class_name(value)
+    members = value if isinstance(value, list) else [value]
+    words = [
+        _class_name(member["_target_"])
+        if isinstance(member, Mapping) and "_target_" in member
+        else str(member)
+        for member in members
+    ]
+    return f"{name}={'+'.join(words)}"
+
+
+def _class_name(target: object) -> str:
+    return str(target).rpartition(".")[2]
 
 
 def _plain(planner: Contender) -> Contender:
