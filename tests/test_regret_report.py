@@ -17,14 +17,6 @@ from tests.sweeps import (
     write_run,
     write_sweep,
 )
-    CHAIN,
-    COSTS,
-    PLANNER,
-    constant,
-    prompts,
-    write_run,
-    write_sweep,
-)
 from treespec.costs import Costs
 from treespec.profile import Machine, Profile
 from treespec.regret import regret
