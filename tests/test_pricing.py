@@ -91,6 +91,14 @@ def test_reading_a_long_prompt_can_cost_the_draft_more_than_it_brings():
     assert chain_draft_s(costs, 500, num_tokens=9) == pytest.approx(80.0)
 
 
+def test_a_draft_model_that_reads_little_is_opened_cheaply():
+    """Behind 500 tokens, of which it reads 8: 8 drafts of 0.5, and 12 to verify."""
+    costs = Costs.through({1: 10.0, 9: 12.0}, {1: 0.5, 8: 0.5, 500: 100.0})
+    assert chain_draft_s(costs, 500, 10, context=8) == pytest.approx(12 + 8 * 0.5)
+    assert chain_draft_s(costs, 500, 10) == pytest.approx(90.0)
+    assert chain_draft_s(costs, 3, 10, context=8) == chain_draft_s(costs, 3, 10)
+
+
 @pytest.mark.parametrize("num_tokens", [0, 1])
 def test_a_text_of_the_prefill_alone_costs_nothing(num_tokens):
     assert free_draft_s(COSTS, 5, num_tokens) == 0.0

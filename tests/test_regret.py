@@ -6,6 +6,7 @@ import pytest
 
 from tests.outcomes import make_outcome, make_result, make_step
 from tests.sweeps import COSTS, PLANNER, prompts, scaled, write_run, write_sweep
+from treespec.costs import Costs
 from treespec.regret import ALL, acceptance_by_source, regret
 from treespec.sweep import PLAIN, read_sweep
 
@@ -154,6 +155,21 @@ def test_without_a_draft_model_nothing_is_said_of_its_costs(tmp_path):
     write_run(tmp_path, "d", [outcome])
     report = regret(read_sweep(tmp_path), COSTS)
     assert report.rows[0].bounds.chain_draft_s is not None
+
+
+def test_the_draft_models_context_is_part_of_its_bound(tmp_path):
+    """Reading a prompt of three tokens and the first new one costs a second a token."""
+    costs = Costs.through({1: 0.5, 12: 0.5}, {1: 0.001, 2: 1.0, 3: 2.0, 4: 3.0})
+    outcomes = prompts({"qa": [(2,) * 4]})
+    drafter = {"drafters": [{"n": 1}, {"context": 1}, {"context": None}]}
+    write_run(tmp_path, "c", outcomes, drafter=drafter)
+    write_run(tmp_path, "p", outcomes, drafter=drafter, policy=PLANNER)
+    write_run(tmp_path, "q", outcomes, policy=PLANNER)
+    limited, whole = (
+        regret(read_sweep(tmp_path, key), costs).rows[0].bounds for key in ("p", "q")
+    )
+    assert limited.chain_draft_s == pytest.approx(0.5 + 11 * 0.001)
+    assert whole.chain_draft_s == pytest.approx(0.5 + 3.0 + 10 * 0.001)
 
 
 def test_break_even_is_where_a_chain_costs_what_it_brings(tmp_path):

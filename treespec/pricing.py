@@ -59,17 +59,31 @@ def free_draft_s(costs: Costs, num_prompt_tokens: int, num_tokens: int) -> float
     return best[num_decoded]
 
 
-def chain_draft_s(costs: Costs, num_prompt_tokens: int, num_tokens: int) -> float:
+def chain_draft_s(
+    costs: Costs, num_prompt_tokens: int, num_tokens: int, context: int | None = None
+) -> float:
     """Return the least seconds of a text whose right drafts a draft model writes.
 
     As ``free_draft_s``, but k drafts cost k forwards of the draft model, and its first
     one reads the text so far. It need not be used at all. A drafter that needs no
     model may be faster than this.
+
+    Args:
+        costs: The cost profile.
+        num_prompt_tokens: Tokens of the prompt.
+        num_tokens: New tokens, the first one included.
+        context: Most tokens of the text that the draft model reads; ``None``: all.
     """
+
+    def draft_s(num_rows: int, length: int) -> float:
+        return costs.draft(
+            num_rows, length if context is None else min(length, context)
+        )
+
     first, num_decoded = num_prompt_tokens + 1, max(num_tokens - 1, 0)
     lengths = range(first, first + num_decoded)
     # Of a forward of one row, summed over the positions before each.
-    sums = list(accumulate((costs.draft(1, n) for n in lengths), initial=0.0))
+    sums = list(accumulate((draft_s(1, n) for n in lengths), initial=0.0))
     unopened = [0.0] + [math.inf] * num_decoded
     opened = [math.inf] * (num_decoded + 1)
     for start in range(num_decoded):
@@ -77,8 +91,9 @@ def chain_draft_s(costs: Costs, num_prompt_tokens: int, num_tokens: int) -> floa
         plain_s = _verify_s(costs, 1, length)
         unopened[start + 1] = unopened[start] + plain_s
         opened[start + 1] = min(opened[start + 1], opened[start] + plain_s)
-        catching_up = opened[start] + costs.draft(_NUM_UNREAD, length - _NUM_UNREAD)
-        before = min(catching_up, unopened[start] + costs.draft(length, 0))
+        catching_up = opened[start] + draft_s(_NUM_UNREAD, length - _NUM_UNREAD)
+        num_read = length if context is None else min(length, context)
+        before = min(catching_up, unopened[start] + draft_s(num_read, 0))
         for end in range(start + 2, num_decoded + 1):
             # The step's drafts are all of its tokens but the last.
             chain_s = sums[end - 1] - sums[start + 1]

@@ -12,7 +12,7 @@ machine between runs away, and of seconds by the cost profile, which have no noi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -156,7 +156,7 @@ def _category_regret(sweep: Sweep, costs: Costs, category: str) -> CategoryRegre
         num_prompts=len(results),
         num_decoded=sum(map(_num_decoded, results)),
         regret=_regret(own, fixed, costs),
-        bounds=_bounds(results, costs, _has_draft_model(sweep)),
+        bounds=_bounds(results, costs, sweep),
         first_choice_acceptance=_rate(_first_choices(results)),
     )
 
@@ -225,21 +225,31 @@ def _token_s(rows: Floats) -> float:
     return float(seconds / num_tokens)
 
 
-def _bounds(
-    results: Sequence[GenerationResult], costs: Costs, has_draft_model: bool
-) -> Bounds:
+def _bounds(results: Sequence[GenerationResult], costs: Costs, sweep: Sweep) -> Bounds:
     plans = [planned_s(costs, result) for result in results if result.steps]
     known = [plan for plan in plans if plan is not None]
+    context = min(_contexts(sweep.planner_config.get("drafter")), default=None)
     sizes = [(len(result.prompt_tokens), len(result.tokens)) for result in results]
     return Bounds(
         measured_s=sum(result.decode_s for result in results),
         planned_s=sum(known) if known and len(known) == len(plans) else None,
         priced_s=sum(priced_s(costs, result) for result in results),
         free_draft_s=sum(free_draft_s(costs, *size) for size in sizes),
-        chain_draft_s=sum(chain_draft_s(costs, *size) for size in sizes)
-        if has_draft_model
+        chain_draft_s=sum(chain_draft_s(costs, *size, context) for size in sizes)
+        if _has_draft_model(sweep)
         else None,
     )
+
+
+def _contexts(part: object) -> Iterator[int]:
+    """Return the limits of what draft models read that a configuration has."""
+    if isinstance(part, Mapping):
+        if isinstance(part.get("context"), int):
+            yield part["context"]
+        part = list(part.values())
+    if isinstance(part, list):
+        for member in part:
+            yield from _contexts(member)
 
 
 def acceptance_by_source(results: Sequence[GenerationResult]) -> dict[str, float]:
