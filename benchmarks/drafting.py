@@ -43,7 +43,6 @@ from treespec.drafters import (
     PromptLookup,
     TokenRecycling,
 )
-from treespec.models.huggingface import HuggingFaceModel
 from treespec.models.loading import LoadedModel, load
 from treespec.models.source import ModelSource
 from treespec.policies import AbstractDraftPolicy, BestFirst, Chain, TopKTree
@@ -92,8 +91,7 @@ def methods(
     chain, best_first = Chain(), BestFirst(3, beam=3, min_gain=min_gain)
     tree = Budget(max_depth=8, max_width=9, max_nodes=nodes)
     for kind, loaded in drafts.items():
-        # A draft need not repeat its bits.
-        model = DraftModel(HuggingFaceModel(loaded.model.module, exact=False))
+        model = DraftModel(loaded.model)
         for depth in (3, 5, 8):
             budget = Budget(depth, 1, depth)
             found[f"{kind} chain {depth}"] = Method(model, chain, budget)
@@ -274,7 +272,8 @@ def main() -> None:
                 path=args.draft,
                 dtype=args.dtype,
                 quantization="int8" if kind == "int8" else None,
-            )
+            ),
+            exact=False,
         )
         for kind in args.drafts.split(",")
     }

@@ -231,9 +231,9 @@ def _load(
     for part in found:
         name = part.key.removeprefix("pair.")
         _say(f"loading the {name} model: {part.located.name}")
-        module = load_module(part.located, part.key)
-        attention = part.located.source.attn_implementation
         is_target = part.key == TARGET
+        module = load_module(part.located, part.key, exact=is_target)
+        attention = part.located.source.attn_implementation
         models[part.key] = HuggingFaceModel(module, attention, exact=is_target)
         described[name] = describe_model(part.located, part.info, module)
     parts, info = job.strategies, found[0].info

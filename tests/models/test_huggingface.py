@@ -269,7 +269,7 @@ def test_an_attention_function_that_others_chose_is_set_back() -> None:
 
 def test_a_layer_that_runs_twice_is_refused() -> None:
     """Two calls of one layer would overwrite each other's slots."""
-    module = tiny_model("llama", 1, num_layers=2)
+    module = tiny_model("gemma3", 1, num_layers=2)
     module.model.layers[1].self_attn.layer_idx = 0
     with pytest.raises(TreespecError, match=r"ran layers \[0, 0\]"):
         SpeculativeDecoder(

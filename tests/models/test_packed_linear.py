@@ -45,6 +45,17 @@ def test_a_head_that_shares_its_weight_with_the_embedding_is_not_copied() -> Non
 
 
 @needs_onednn
+@pytest.mark.parametrize("num_rows", [1, 2, 5])
+def test_a_tied_head_says_what_the_linear_layer_says(num_rows: int) -> None:
+    """One row is multiplied twice over, which must not be seen."""
+    linear = torch.nn.Linear(16, 40).requires_grad_(False)
+    rows = torch.randn(3, num_rows, 16, generator=torch.Generator().manual_seed(1))
+    for some in (rows[0], rows, rows[0, 0]):
+        got = TiedLinear(linear)(some)
+        torch.testing.assert_close(got, linear(some))
+        assert got.is_contiguous()
+
+
 def test_every_other_linear_layer_is_packed_with_its_bias() -> None:
     model = tiny_model("qwen2", 1)
     assert pack_linear_layers(model) == 4 * 7 + 1

@@ -24,7 +24,7 @@ from treespec.models.fbgemm import has_fbgemm
 from treespec.models.huggingface import HuggingFaceModel
 from treespec.models.loading import inspect, load_module, locate
 from treespec.models.memory import weight_bytes
-from treespec.models.quantize import Int8Linear, quantize
+from treespec.models.quantize import Int8Linear, LooseInt8Linear, quantize
 from treespec.models.session import Feed, ModelSession
 from treespec.models.source import ModelSource, check_source
 from treespec.policies import TopKTree
@@ -77,6 +77,29 @@ def test_every_row_is_as_exact_as_8_bits_allow_whatever_its_magnitude() -> None:
     expected = linear(rows)
     error = (Int8Linear(linear.weight, linear.bias)(rows) - expected).norm(dim=-1)
     assert (error < 0.03 * expected.norm(dim=-1)).all()
+
+
+@needs_fbgemm
+def test_a_draft_s_layer_is_as_close_to_its_weights_for_rows_of_one_magnitude() -> None:
+    linear, rows = random_linear(), random_rows(24, 96)
+    rows = rows / rows.norm(dim=-1, keepdim=True)
+    expected = linear(rows)
+    errors = [
+        (kind(linear.weight, linear.bias)(rows) - expected).norm()
+        for kind in (Int8Linear, LooseInt8Linear)
+    ]
+    assert 0 < errors[1] < 3 * errors[0] < 0.1 * expected.norm()
+
+
+@needs_fbgemm
+def test_only_what_need_not_repeat_its_bits_is_quantized_loosely() -> None:
+    kinds = {}
+    for exact in (True, False):
+        module = tiny_model("qwen2", 1, num_layers=1)
+        quantize(module, "int8", KEY, exact=exact)
+        kinds[exact] = {type(part) for part in module.modules()}
+    assert Int8Linear in kinds[True] - kinds[False]
+    assert LooseInt8Linear in kinds[False] - kinds[True]
 
 
 @needs_fbgemm

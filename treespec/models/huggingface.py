@@ -12,28 +12,24 @@ is ``cache`` since 5.24, ``past_key_values`` before) is read from the signature.
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface, Cache, PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin
 
 from treespec.errors import TreespecError
+from treespec.models.attention import AttentionCall, attend
 from treespec.models.base import AbstractLanguageModel, ForwardRows, ModelOutput
 from treespec.models.cache import SlotCache
+from treespec.models.llama import LlamaForward, is_llama_like
 from treespec.models.lower_layers import lower_layers_of
 from treespec.models.quantize import Int8Linear
 from treespec.models.support import FULL, SLIDING, causal_model_class
 
 ATTENTION = "treespec"
 """Name under which our attention function is registered."""
-
-_MOST_ROWS_ALONE = 64
-"""Rows of a request up to which exact attention goes row by row; more are a prefill,
-which plain decoding does alike."""
 
 _UNSUPPORTED_ARGUMENTS = ("s_aux", "position_bias", "alibi", "score_mod")
 """Arguments of an attention call that change it in ways that we do not compute."""
@@ -94,16 +90,6 @@ class _SlotLayer(CacheLayerMixin):
         raise AssertionError("a slot pool is never reset by the model")
 
 
-@dataclass(slots=True)
-class _Call:
-    """What our attention function needs of the forward it belongs to."""
-
-    rows: ForwardRows
-    windows: tuple[int | None, ...]
-    alone: bool  # whether every row attends by itself
-    layers: list[int] = field(default_factory=list)
-
-
 def slot_attention(
     module: nn.Module,
     query: Tensor,
@@ -112,13 +98,10 @@ def slot_attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     softcap: float | None = None,
-    treespec_call: _Call | None = None,
+    treespec_call: AttentionCall | None = None,
     **arguments: Any,
 ) -> tuple[Tensor, None]:
     """Attend, request by request, to the slots that its rows may see.
-
-    The query heads of a group are folded into rows, so that grouped keys and values
-    are never expanded. The kernel accumulates and normalises in float32.
 
     Args:
         module: The layer.
@@ -147,73 +130,8 @@ def slot_attention(
                 "treespec does not compute; choose a model without it"
             )
     layer = _layer_index(module)
-    treespec_call.layers.append(layer)
-    window = treespec_call.windows[layer]
-    num_heads, head_dim = query.shape[1], query.shape[3]
-    groups = num_heads // key.shape[1]
-    outputs = []
-    for segment in treespec_call.rows.segments:
-        rows = slice(segment.row_start, segment.row_stop)
-        slots = slice(segment.slot_start, segment.slot_stop)
-        seen = key[:, :, slots], value[:, :, slots]
-        by_row = treespec_call.alone and segment.num_rows <= _MOST_ROWS_ALONE
-        if by_row and segment.visible is not None and softcap is None:
-            lines = segment.lines(window)
-            outputs.append(_row_by_row(query[:, :, rows], *seen, lines, scaling))
-            continue
-        folded = query[:, :, rows].reshape(
-            1, key.shape[1], groups * segment.num_rows, head_dim
-        )
-        bias = segment.bias(window, groups, query.dtype)
-        if softcap is None:
-            output = F.scaled_dot_product_attention(
-                folded, *seen, attn_mask=bias, scale=scaling
-            )
-        else:
-            output = _capped(folded, *seen, bias, scaling, softcap)
-        outputs.append(output.reshape(1, num_heads, segment.num_rows, -1))
-    joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
-    return joined.transpose(1, 2).contiguous(), None
-
-
-def _row_by_row(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    lines: list[Tensor],
-    scale: float | None,
-) -> Tensor:  # [1, Hq, R, Dv]
-    """Attend row by row to slots in the order of the text, as plain decoding does.
-
-    Sums in one order give the same bits whatever slots a text lies in and whatever
-    else is in the forward.
-    """
-    heads = query.shape[1], key.shape[1]
-    outputs = []
-    for row, line in enumerate(lines):
-        folded = query[:, :, row].reshape(1, heads[1], heads[0] // heads[1], -1)
-        output = F.scaled_dot_product_attention(
-            folded, key.index_select(2, line), value.index_select(2, line), scale=scale
-        )
-        outputs.append(output.reshape(1, heads[0], 1, -1))
-    return torch.cat(outputs, dim=2)
-
-
-def _capped(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None,
-    scale: float | None,
-    softcap: float,
-) -> Tensor:
-    """Attend with soft-capped scores, which no fused kernel computes (2408.00118)."""
-    scale = query.shape[-1] ** -0.5 if scale is None else scale
-    scores = (query @ key.transpose(-1, -2)).float() * scale
-    scores = torch.tanh(scores / softcap) * softcap
-    if attn_mask is not None:
-        scores = scores + attn_mask
-    return scores.softmax(dim=-1).to(value.dtype) @ value
+    output = attend(treespec_call, layer, query, key, value, scaling, softcap)
+    return output.transpose(1, 2).contiguous(), None
 
 
 def _layer_index(module: nn.Module) -> int:
@@ -266,6 +184,9 @@ class HuggingFaceModel(AbstractLanguageModel):
         names = inspect.signature(module.forward).parameters
         self._cache_argument = "cache" if "cache" in names else "past_key_values"
         self._has_layer_kinds = getattr(text, "layer_types", None) is not None
+        self._direct = None
+        if attention == ATTENTION and is_llama_like(module):
+            self._direct = LlamaForward(module)
 
     @property
     def vocab_size(self) -> int:
@@ -314,8 +235,11 @@ class HuggingFaceModel(AbstractLanguageModel):
         if hidden_layers and self.module is not self._whole:
             raise TreespecError("the lower layers of a model give no hidden states")
         self._select_attention()
+        call = AttentionCall(rows, self._windows, self._alone)
+        direct = self._direct
+        if direct is not None and not hidden_layers and not direct.is_hooked:
+            return ModelOutput(direct(call, cache), None)
         layers = [_SlotLayer(cache, i, rows) for i in range(len(self._windows))]
-        call = _Call(rows, self._windows, self._alone)
         ours = self.attention == ATTENTION
         wants_all = rows.logit_rows.shape[0] == rows.tokens.shape[0]
         output = self.module(

@@ -19,6 +19,8 @@ from treespec.models.fetch import fetch_wheel
 from treespec.models.gguf import unpack
 from treespec.models.hub import find_on_hub
 from treespec.models.huggingface import HuggingFaceModel
+from treespec.models.joined import join_linear_layers
+from treespec.models.llama import is_llama_like
 from treespec.models.packed_linear import pack_linear_layers
 from treespec.models.quantize import quantize
 from treespec.models.source import (
@@ -106,13 +108,16 @@ def inspect(located: LocatedModel, key: str) -> ModelInfo:
     )
 
 
-def load_module(located: LocatedModel, key: str) -> torch.nn.Module:
+def load_module(
+    located: LocatedModel, key: str, *, exact: bool = True
+) -> torch.nn.Module:
     """Read a model's weights; returns it on its device, in evaluation mode, frozen.
 
     Linear layers are quantized if the source asks for it (``quantize``); others are
     packed where the CPU has a faster kernel for them (``packed_linear``). With
     ``attn_implementation="treespec"`` the model comes with the attention that
-    transformers prefers, for the adapter to replace.
+    transformers prefers, for the adapter to replace. Of a draft ``exact`` need not be
+    asked: whether its quantized layers repeat their bits in any company.
     """
     source = located.source
     stock = source.attn_implementation
@@ -124,9 +129,12 @@ def load_module(located: LocatedModel, key: str) -> torch.nn.Module:
             attn_implementation=None if stock == "treespec" else stock,
             key=key,
         )
-    frozen: torch.nn.Module = model.eval().requires_grad_(False)
+    model.eval().requires_grad_(False)
+    if is_llama_like(model):
+        join_linear_layers(model)
+    frozen: torch.nn.Module = model
     if source.quantization is not None:
-        quantize(frozen, source.quantization, key)
+        quantize(frozen, source.quantization, key, exact=exact)
     pack_linear_layers(frozen)
     return frozen
 
@@ -146,11 +154,12 @@ class LoadedModel:
     eos_ids: frozenset[int]
 
 
-def load(source: ModelSource, key: str = "model") -> LoadedModel:
+def load(source: ModelSource, key: str = "model", *, exact: bool = True) -> LoadedModel:
     """Find, check and read a model in one call; see the three steps above."""
     located = locate(source, key)
     info = inspect(located, key)
-    model = HuggingFaceModel(load_module(located, key), source.attn_implementation)
+    module = load_module(located, key, exact=exact)
+    model = HuggingFaceModel(module, source.attn_implementation, exact)
     return LoadedModel(model, info.tokenizer, frozenset(info.eos_ids))
 
 

@@ -48,7 +48,8 @@ class TiedLinear(nn.Module):
     """A float32 linear layer on the CPU whose weight another module reads as well.
 
     A reordered weight would be a second copy, so the product is turned around instead:
-    W x^T reads the weight in its own order, which for a few rows is the faster way.
+    W x^T reads the weight in its own order, which for a few rows is the faster way. A
+    product with one column is left to one core, so one row is multiplied twice.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
@@ -60,7 +61,8 @@ class TiedLinear(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         """Return ``rows @ weight.T + bias``; [..., I] -> [..., O]."""
         flat = rows.reshape(-1, rows.shape[-1])
-        output = (self.weight @ flat.T).T.contiguous()
+        several = flat if flat.shape[0] > 1 else flat.repeat(2, 1)
+        output = (self.weight @ several.T).T[: flat.shape[0]].contiguous()
         if self.bias is not None:
             output += self.bias
         return output.reshape(*rows.shape[:-1], -1)

@@ -15,6 +15,9 @@ is not enough by itself: where a value lies between two integers, the last bit o
 in attention decides, and a few layers later logits differ by as much as quantization
 costs. So ``HuggingFaceModel(exact=True)`` fixes the order of those sums as well.
 
+A draft need not repeat its bits: whatever it proposes is checked. ``LooseInt8Linear``
+is PyTorch's kernel as it is, one operator instead of nine.
+
 On CUDA weights are in int8 and activations keep their type (weight only, by torchao).
 """
 
@@ -50,7 +53,7 @@ class Int8Linear(nn.Module):
         super().__init__()
         self.out_features, self.in_features = weight.shape
         self.packed_bytes = weight.numel() + 4 * weight.shape[0]
-        self._packed = _pack(weight.float())
+        self._packed = _pack(nn.functional.pad(weight.float(), (0, 2)), None)
         self.bias = None if bias is None else nn.Parameter(bias.float(), False)
 
     def forward(self, rows: Tensor) -> Tensor:
@@ -64,6 +67,27 @@ class Int8Linear(nn.Module):
         if self.bias is None:
             return output.mul_(scale)
         return torch.addcmul(self.bias, output, scale)
+
+
+class LooseInt8Linear(nn.Module):
+    """The same with one scale for the activations of a call: for drafts.
+
+    A row's result depends on its neighbours, by less than quantization costs.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        """Quantize and pack a weight; arguments as of ``Int8Linear``."""
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        self.packed_bytes = weight.numel() + 4 * weight.shape[0]
+        self._packed = _pack(weight.float(), None if bias is None else bias.float())
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Return ``rows @ weight.T + bias``; [..., I] -> [..., O]."""
+        output: Tensor = torch.ops.quantized.linear_dynamic(
+            rows, self._packed, reduce_range=True
+        )
+        return output
 
 
 def check_quantization(quantization: str | None, device: str, key: str) -> None:
@@ -95,7 +119,9 @@ def check_quantization(quantization: str | None, device: str, key: str) -> None:
         )
 
 
-def quantize(module: nn.Module, quantization: str, key: str) -> None:
+def quantize(
+    module: nn.Module, quantization: str, key: str, *, exact: bool = True
+) -> None:
     """Quantize all linear layers of a loaded model in place, the head included.
 
     On the CPU everything else becomes float32, which is what the kernel reads and
@@ -105,22 +131,25 @@ def quantize(module: nn.Module, quantization: str, key: str) -> None:
         module: The model, on its device.
         quantization: ``int8``.
         key: Place in the configuration, for messages.
+        exact: Whether a row is to give the same bits in any company, on the CPU.
     """
     device = next(module.parameters()).device.type
     check_quantization(quantization, device, key)
     if device == "cpu":
-        _quantize_on_cpu(module)
+        _quantize_on_cpu(module, Int8Linear if exact else LooseInt8Linear)
     else:
         _quantize_by_torchao(module, key)
 
 
-def _quantize_on_cpu(module: nn.Module) -> None:
+def _quantize_on_cpu(
+    module: nn.Module, kind: type[Int8Linear | LooseInt8Linear]
+) -> None:
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
-                setattr(parent, name, Int8Linear(child.weight, child.bias))
+                setattr(parent, name, kind(child.weight, child.bias))
             elif isinstance(child, Conv1D):  # GPT-2's linear layer, transposed
-                setattr(parent, name, Int8Linear(child.weight.T, child.bias))
+                setattr(parent, name, kind(child.weight.T, child.bias))
     module.float()
 
 
@@ -135,14 +164,13 @@ def _quantize_by_torchao(module: nn.Module, key: str) -> None:
     quantize_(module, Int8WeightOnlyConfig())
 
 
-def _pack(weight: Tensor) -> torch.ScriptObject:
-    """Return a float32 weight, with two zero columns for the scale, packed as int8."""
+def _pack(weight: Tensor, bias: Tensor | None) -> torch.ScriptObject:
+    """Return a float32 weight packed as int8, with one scale per output."""
     scales = weight.abs().amax(dim=1).clamp_min(_TINY).double() / _MAX_INT8
-    padded = nn.functional.pad(weight, (0, 2))
     zeros = torch.zeros_like(scales, dtype=torch.int64)
     with warnings.catch_warnings(), fbgemm_packing():
         # Quantized tensors are to leave PyTorch; nothing else feeds this kernel.
         warnings.filterwarnings("ignore", ".*quantize_per_channel.*deprecated")
-        quantized = torch.quantize_per_channel(padded, scales, zeros, 0, torch.qint8)
-        packed: torch.ScriptObject = torch.ops.quantized.linear_prepack(quantized, None)
+        quantized = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
+        packed: torch.ScriptObject = torch.ops.quantized.linear_prepack(quantized, bias)
     return packed
