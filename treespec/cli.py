@@ -284,19 +284,18 @@ def _show_regret(arguments: list[str]) -> int:
 def _attempt_profile(config: DictConfig) -> tuple[int, str]:
     """Measure what forwards cost, or find it in the cache, as an attempt at a job."""
     from treespec.build import build_job  # noqa: PLC0415
-    from treespec.profile_plot import HOW_TO_GET_IT, plot_profile  # noqa: PLC0415
+    from treespec.profile_plot import plot_kept  # noqa: PLC0415
     from treespec.profile_report import profile_of_job, render_profile  # noqa: PLC0415
 
     try:
         kept = profile_of_job(build_job(config, trusted=_typed_targets()))
-        plot = kept.path.with_suffix(".svg")
-        is_drawn = plot_profile(kept.profile, plot)
+        plot = plot_kept(kept)
     except TreespecError as error:
         return BAD_INPUT, str(error)
     except Exception as error:  # one job must not take the others with it
         return FAILED, f"{type(error).__name__}: {' '.join(str(error).split())}"
     print(f"\n{render_profile(kept.profile)}\n\n{kept.note}\n{kept.path}")
-    print(plot if is_drawn else HOW_TO_GET_IT, flush=True)
+    print(plot, flush=True)
     return OK, f"{kept.note}, {kept.path}"
 
 

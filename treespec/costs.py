@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -27,17 +27,18 @@ _WAY_OUT = "write it anew with treespec profile"
 class CostCurve:
     """Seconds of a forward against its rows and the length of the text before them.
 
-    Between its knots it is a line. Beyond the last one it goes on as steeply as the
-    last doubling of rows was; below the first one it is flat. Longer texts add a fixed
-    time and a time per row for every token. So it is finite, positive, and falls
-    nowhere. A text shorter than ``length`` costs as much as one of that length.
+    Between its knots it is a line. Beyond the last one it goes on as steeply as over
+    the last doubling of rows; below the first one it is flat. Every token that a text
+    is longer than ``length`` adds what a second such curve says. So it is finite and
+    positive, and falls nowhere. A shorter text costs as much as one of that length.
 
     Attributes:
         rows: Rows at the knots, ascending.  # [K]
         seconds: Seconds there behind a text of ``length`` tokens, never falling.  # [K]
         length: Committed tokens before the rows at the knots.
-        token_s: Seconds that a further token of text costs any forward.
-        row_token_s: Seconds that it costs per row, besides.
+        token_rows: Rows at the knots of the second curve, ascending.  # [M]
+        token_s: Seconds there that a further token of text costs, at least 0 and never
+            falling.  # [M]
         error: Root mean square of what measured medians differ by from the curve, as
             a share of them.
     """
@@ -45,36 +46,23 @@ class CostCurve:
     rows: tuple[int, ...]
     seconds: tuple[float, ...]
     length: int = 0
-    token_s: float = 0.0
-    row_token_s: float = 0.0
+    token_rows: tuple[int, ...] = (1,)
+    token_s: tuple[float, ...] = (0.0,)
     error: float = 0.0
 
     def __post_init__(self) -> None:
         """Check that it is a curve."""
-        if not self.rows or len(self.rows) != len(self.seconds):
+        _check_knots("seconds", self.rows, self.seconds)
+        _check_knots("token_s", self.token_rows, self.token_s)
+        if self.seconds[0] <= 0:
             raise TreespecError(
-                f"a cost curve needs as many seconds as rows, at least one, got "
-                f"{len(self.seconds)} and {len(self.rows)}"
-            )
-        for num_rows in self.rows:
-            require_integer("rows of a cost curve", num_rows, 1)
-        if not all(_is_finite(value) and value > 0 for value in self.seconds):
-            raise TreespecError(
-                f"seconds of a cost curve must be finite and > 0, got {self.seconds}"
-            )
-        if any(low >= high for low, high in pairwise(self.rows)):
-            raise TreespecError(f"rows of a cost curve must rise, got {self.rows}")
-        if any(low > high for low, high in pairwise(self.seconds)):
-            raise TreespecError(
-                f"seconds of a cost curve must not fall, got {self.seconds}"
+                f"seconds of a cost curve must be > 0, got {list(self.seconds)}"
             )
         require_integer("length of a cost curve", self.length, 0)
-        for name in ("token_s", "row_token_s", "error"):
-            value = getattr(self, name)
-            if not (_is_finite(value) and value >= 0):
-                raise TreespecError(
-                    f"{name} of a cost curve must be finite and >= 0, got {value!r}"
-                )
+        if not (_is_finite(self.error) and self.error >= 0):
+            raise TreespecError(
+                f"error of a cost curve must be finite and >= 0, got {self.error!r}"
+            )
 
     @classmethod
     def through(cls, seconds: Mapping[int, float]) -> CostCurve:
@@ -89,29 +77,11 @@ class CostCurve:
             num_rows: Its rows.
             length: Committed tokens before them.
         """
-        further = max(0, length - self.length)
-        slope = self.token_s + self.row_token_s * max(1, num_rows)
-        return self._at_length(num_rows) + further * slope
-
-    def _at_length(self, num_rows: int) -> float:
-        rows, seconds = self.rows, self.seconds
-        if num_rows <= rows[0]:
-            return seconds[0]
-        high = bisect_left(rows, num_rows)
-        if high == len(rows):
-            return seconds[-1] + (num_rows - rows[-1]) * self._last_slope
-        low = high - 1
-        share = (num_rows - rows[low]) / (rows[high] - rows[low])
-        return seconds[low] + share * (seconds[high] - seconds[low])
-
-    @property
-    def _last_slope(self) -> float:
-        """Seconds per row over the last doubling: two equal knots prove nothing."""
-        rows, seconds = self.rows, self.seconds
-        if len(rows) == 1:
-            return 0.0
-        first = max(0, bisect_left(rows, rows[-1] // 2 + 1) - 1)
-        return (seconds[-1] - seconds[first]) / (rows[-1] - rows[first])
+        seconds = _along(self.rows, self.seconds, num_rows)
+        if length <= self.length:
+            return seconds
+        token_s = _along(self.token_rows, self.token_s, num_rows)
+        return seconds + (length - self.length) * token_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,15 +232,52 @@ def read_json(path: Path, kind: str, way_out: str) -> dict[str, Any]:
 
 
 def _curve(content: Mapping[str, Any]) -> CostCurve:
-    rows: Sequence[int] = content["rows"]
     return CostCurve(
-        rows=tuple(rows),
+        rows=tuple(content["rows"]),
         seconds=tuple(content["seconds"]),
         length=content["length"],
-        token_s=content["token_s"],
-        row_token_s=content["row_token_s"],
+        token_rows=tuple(content["token_rows"]),
+        token_s=tuple(content["token_s"]),
         error=content["error"],
     )
+
+
+def _along(rows: Sequence[int], values: Sequence[float], num_rows: int) -> float:
+    """Return the value of a broken line; beyond its end it rises as before it.
+
+    As over the last doubling of rows, that is: that two neighbours are equal proves
+    nothing about what comes.
+    """
+    if num_rows <= rows[0]:
+        return values[0]
+    high = bisect_left(rows, num_rows)
+    if high < len(rows):
+        low = high - 1
+    else:
+        high = len(rows) - 1
+        low = max(0, bisect_right(rows, rows[-1] // 2) - 1)
+    if low == high:
+        return values[high]
+    slope = (values[high] - values[low]) / (rows[high] - rows[low])
+    return values[high] + (num_rows - rows[high]) * slope
+
+
+def _check_knots(name: str, rows: Sequence[int], values: Sequence[float]) -> None:
+    if not rows or len(rows) != len(values):
+        raise TreespecError(
+            f"a cost curve needs as many {name} as rows, at least one, got "
+            f"{len(values)} and {len(rows)}"
+        )
+    for num_rows in rows:
+        require_integer("rows of a cost curve", num_rows, 1)
+    if not all(_is_finite(value) and value >= 0 for value in values):
+        raise TreespecError(
+            f"{name} of a cost curve must be finite and >= 0, got {list(values)}"
+        )
+    if any(low >= high for low, high in pairwise(rows)):
+        raise TreespecError(f"rows of a cost curve must rise, got {list(rows)}")
+    if any(low > high for low, high in pairwise(values)):
+        raise TreespecError(f"{name} of a cost curve must not fall, got {list(values)}")
 
 
 def _is_finite(value: object) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median_low
 
 from treespec.costs import CostCurve
@@ -54,8 +54,9 @@ def fit_curve(timings: Timings, what: str) -> CostCurve:
     """Return the curve that timings are best described by.
 
     The text length with the most numbers of rows is the reference: an isotonic
-    regression of its medians gives the knots. The other lengths give the slopes, by
-    non-negative least squares of what their medians exceed it by.
+    regression of its medians gives the knots. What the medians of longer texts exceed
+    that by gives seconds per token of text: for each number of rows by least squares,
+    then made to fall nowhere.
 
     Args:
         timings: Seconds of each size.
@@ -78,11 +79,13 @@ def fit_curve(timings: Timings, what: str) -> CostCurve:
         )
     rows = tuple(size.num_rows for size in known)
     level = CostCurve(rows, isotonic([found[size] for size in known]), length)
-    token_s, row_token_s = _slopes(level, found)
-    curve = CostCurve(rows, level.seconds, length, token_s, row_token_s)
-    return CostCurve(
-        rows, level.seconds, length, token_s, row_token_s, _error(curve, found)
+    token_s = _token_s(level, found)
+    curve = replace(
+        level,
+        token_rows=tuple(token_s) or (1,),
+        token_s=isotonic(tuple(token_s.values()) or (0.0,)),
     )
+    return replace(curve, error=_error(curve, found))
 
 
 def isotonic(values: Sequence[float]) -> tuple[float, ...]:
@@ -109,35 +112,23 @@ def _reference(found: Mapping[Size, float]) -> int:
     return max(lengths, key=lambda length: counts[length], default=0)
 
 
-def _slopes(level: CostCurve, found: Mapping[Size, float]) -> tuple[float, float]:
-    """Return seconds per token of text, and per token and row, both at least 0.
+def _token_s(level: CostCurve, found: Mapping[Size, float]) -> dict[int, float]:
+    """Return seconds per further token of text, by number of rows: a line each.
 
-    Residuals are weighted by the inverse of the seconds, so that a large forward's
-    noise does not drown what small ones tell.
+    Every line begins on the curve of the reference length and never falls.
     """
-    points = []
-    for size, seconds in found.items():
-        further = size.length - level.length
-        if further:
-            excess = seconds - level.at(size.num_rows)
-            weight = 1 / seconds
-            points.append((weight * further, size.num_rows, weight * excess))
-    if not points:
-        return 0.0, 0.0
-    aa = sum(a * a for a, _, _ in points)
-    ab = sum(a * a * r for a, r, _ in points)
-    bb = sum(a * a * r * r for a, r, _ in points)
-    ay = sum(a * y for a, _, y in points)
-    by = sum(a * r * y for a, r, y in points)
-    determinant = aa * bb - ab * ab
-    if determinant > 1e-12 * aa * bb:
-        token_s = (ay * bb - by * ab) / determinant
-        row_token_s = (by * aa - ay * ab) / determinant
-        if token_s >= 0 and row_token_s >= 0:
-            return token_s, row_token_s
-    alone, by_row = max(0.0, ay / aa), max(0.0, by / bb)
-    # Squares that each explains by itself.
-    return (alone, 0.0) if alone * ay >= by_row * by else (0.0, by_row)
+    longer = sorted(size for size in found if size.length > level.length)
+    lines: dict[int, float] = {}
+    for num_rows in sorted({size.num_rows for size in longer}):
+        points = [
+            (size.length - level.length, found[size] - level.at(num_rows))
+            for size in longer
+            if size.num_rows == num_rows
+        ]
+        squares = sum(further * further for further, _ in points)
+        products = sum(further * excess for further, excess in points)
+        lines[num_rows] = max(0.0, products / squares)
+    return lines
 
 
 def _error(curve: CostCurve, found: Mapping[Size, float]) -> float:

@@ -51,11 +51,13 @@ class KeptProfile:
     Attributes:
         profile: The profile.
         path: Its file in the cache.
-        note: Whether it was found or measured, and why, in a few words.
+        is_new: Whether it was measured now.
+        note: Why, or how old it is, in a few words.
     """
 
     profile: Profile
     path: Path
+    is_new: bool
     note: str
 
 
@@ -94,7 +96,8 @@ def kept_profile(
             stale = stale_reason(found, machine, now_s)
             if stale is None:
                 age_s = max(0.0, now_s - found.measured_at)
-                return KeptProfile(found, path, f"reused, {_age(age_s)} old")
+                note = f"reused, {_age(age_s)} old"
+                return KeptProfile(found, path, is_new=False, note=note)
             why = stale
     profile = measure_profile(decoder, about)
     note = f"measured now: {why}"
@@ -103,7 +106,7 @@ def kept_profile(
         profile.write(path)
     except OSError as error:
         note = f"{note}; not kept: {error.strerror or error}"
-    return KeptProfile(profile, path, note)
+    return KeptProfile(profile, path, is_new=True, note=note)
 
 
 def measure_profile(decoder: SpeculativeDecoder, about: Mapping[str, Any]) -> Profile:

@@ -9,11 +9,26 @@ from typing import Any
 
 from treespec.costs import CostCurve
 from treespec.profile import Point, Profile
+from treespec.profile_cache import KeptProfile
 from treespec.roofline import Roofline
 
 NUM_POINTS = 200
 """Points of a drawn curve."""
 HOW_TO_GET_IT = "for a plot of it: pip install 'treespec[analysis]'"
+
+
+def plot_kept(kept: KeptProfile) -> str:
+    """Draw a profile beside its file, if it is not there yet.
+
+    Returns:
+        Where it is, or how to get it.
+    """
+    path = kept.path.with_suffix(".svg")
+    if not kept.is_new and path.is_file():
+        return str(path)
+    if not kept.path.parent.is_dir():
+        return "no plot: the cache cannot be written"
+    return str(path) if plot_profile(kept.profile, path) else HOW_TO_GET_IT
 
 
 def plot_profile(profile: Profile, path: Path) -> bool:

@@ -74,7 +74,7 @@ def _table(
         )
     lines.append(
         f"fit: off by {100 * curve.error:.1f}% (root mean square); 1000 more tokens of "
-        f"text cost {_ms(1000 * (curve.token_s + curve.row_token_s))} ms at 1 row"
+        f"text cost {_ms(1000 * curve.token_s[0])} ms at 1 row"
     )
     if roofline is not None:
         lines.append(

@@ -162,8 +162,9 @@ class ModelSession:
         What the model then says is worth nothing; its time is that of any text.
         """
         first, slots = len(sequence.line), sequence.region.take(num_tokens)
-        self.cache.place(slots, range(first, first + num_tokens))
-        sequence.line.extend(slots)
+        if slots:
+            self.cache.place(slots, range(first, first + num_tokens))
+            sequence.line.extend(slots)
 
     def _drop_tree(self, sequence: CachedSequence, slots: Sequence[int]) -> None:
         sequence.region.give_back(slots)
