@@ -166,3 +166,32 @@ def test_the_newest_profile_that_was_kept_of_the_run_is_found(command, tmp_path)
     profiles["old"].write(tmp_path / "costs.json")
     other = command("sweep", "costs=costs.json", verb="regret", tiny=False)
     assert ended.out != other.out
+
+
+PLANNER_OF_THE_USER = """
+from treespec.policies import Chain
+from treespec.types import Forecast
+
+class EagerPlanner(Chain):
+    def forecast(self, tree, situation, num_forwards):
+        reason = "off: a test" if situation.length % 2 else "on"
+        return Forecast(float(tree.size - 1), 0.001, reason)
+"""
+
+
+def test_real_runs_of_a_planner_and_a_chain_are_compared(command, tmp_path):
+    """From decoding to the report: what a policy expects reaches every place."""
+    (tmp_path / "my_planner.py").write_text(PLANNER_OF_THE_USER)
+    ended = command("policy=custom", "policy._target_=my_planner.EagerPlanner")
+    assert (ended.code, ended.errors) == (0, [])
+    assert "\nPlanned  " in ended.out
+    assert "\nSpeculation     off in " in ended.out
+    assert "of the steps: a test\n" in ended.out
+    chain = command("policy=chain")
+    assert "\nPlanned  " not in chain.out
+    make_profile().write(tmp_path / "costs.json")
+    ended = command("outputs/default", "costs=costs.json", verb="regret", tiny=False)
+    assert (ended.code, ended.errors) == (0, [])
+    assert "EagerPlanner (in question)" in ended.out
+    assert "\ntiny  " in ended.out
+    assert "First drafts that were kept: prompt_lookup" in ended.out
