@@ -12,8 +12,8 @@ COSTS = Costs.through(
     target_s={1: 10.0, 2: 11.0, 4: 16.0, 8: 40.0}, draft_s={1: 1.0, 2: 1.5}, step_s=0.5
 )
 GROWING = Costs(
-    CostCurve((1, 4, 8), (10.0, 12.0, 30.0), token_s=0.3, row_token_s=0.01),
-    CostCurve((1, 8), (1.0, 1.7), token_s=0.02, row_token_s=0.001),
+    CostCurve((1, 4, 8), (10.0, 12.0, 30.0), 0, (1, 8), (0.31, 0.38)),
+    CostCurve((1, 8), (1.0, 1.7), 0, (1, 8), (0.021, 0.028)),
     step_s=0.25,
 )
 
