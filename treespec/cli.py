@@ -37,6 +37,8 @@ OK, FAILED, BAD_INPUT, NOT_LOSSLESS, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes."""
 CHECK, CALIBRATE, PROFILE = "check", "calibrate", "profile"
 """First words that run the conformance kit or a measurement instead of a job."""
+REGRET = "regret"
+"""First word that compares finished runs; it takes no configuration."""
 Attempt = Callable[[DictConfig], tuple[int, str]]
 """From a configuration to an exit code, and a message in one line."""
 
@@ -60,6 +62,8 @@ treespec decodes prompts with and without tree speculation and compares the two.
                     cost on this machine, and keep it for others to plan by
   treespec check acceptance._target_=my_pkg.Rule  is it lossless, does it keep its
                     contract? also policy, drafter, controller; several at once
+  treespec regret outputs/SWEEP                   how far a planner was from the best
+                    fixed strategy of a sweep, and from all-knowing drafts
 
 Choose a part with group=option:
 
@@ -99,6 +103,8 @@ def run_command() -> int:
             "error: the working directory does not exist any more; cd to one that does"
         )
         return BAD_INPUT
+    if sys.argv[1:2] == [REGRET]:
+        return _show_regret(sys.argv[2:])
     attempt = _attempt
     if sys.argv[1:2] == [CHECK]:
         if not {"-m", "--multirun"}.isdisjoint(sys.argv):
@@ -261,6 +267,18 @@ def _attempt_calibrate(config: DictConfig) -> tuple[int, str]:
     if report.plan is not None:
         print(f"next: {_next_command(report)}", flush=True)
     return OK, f"done, {report.path}"
+
+
+def _show_regret(arguments: list[str]) -> int:
+    """Compare the runs of a sweep folder; return the exit code."""
+    from treespec.regret_report import regret_text  # noqa: PLC0415
+
+    try:
+        print(regret_text(arguments), flush=True)
+    except TreespecError as error:
+        _say(f"error: {error}")
+        return BAD_INPUT
+    return OK
 
 
 def _attempt_profile(config: DictConfig) -> tuple[int, str]:

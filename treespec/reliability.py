@@ -1,68 +1,85 @@
-"""How far chances are from what came: the reliability table and its error."""
+"""Are a drafter's probabilities what they say? Judged nodes against their fate.
+
+A node is *judged* if the committed text went through its parent, so that it was
+decided whether the node is accepted. Its probability given its parent, as the drafter
+had it, is then a claim that either came true or did not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from typing import Any
 
-from treespec.belief import Belief
 from treespec.types import StepRecord
 
+NUM_BINS = 10
+"""Bins of equal width between probability 0 and 1."""
 
-@dataclass(frozen=True, slots=True)
-class ReliabilityBin:
-    """Nodes whose chance was between two bounds.
+Diagram = dict[str, Any]
+_Claim = tuple[float, bool]  # a probability, and whether the node was accepted
 
-    Attributes:
-        low, high: The bounds.
-        num_nodes: Nodes in it.
-        expected: Their mean chance.
-        accepted: Share of them that was accepted.
+
+def reliability(steps: Sequence[StepRecord]) -> dict[str, Diagram]:
+    """Return for each source how often nodes of some probability were accepted.
+
+    Judged nodes whose probability is not a finite number are left out. Per source:
+
+    - ``num_judged``, ``mean_prob``, ``acceptance``: how many nodes, the mean of their
+      probabilities, and the share of them that was accepted.
+    - ``expected_calibration_error``: mean over nodes of the distance between
+      ``mean_prob`` and ``acceptance`` of the node's bin (1706.04599).
+    - ``bins``: the first three for each bin ``low <= probability < high`` that has
+      nodes; the last one holds probability 1 as well. Drawn as ``acceptance`` over
+      ``mean_prob``, they are the reliability diagram.
     """
+    claims: dict[str, list[_Claim]] = {}
+    for step in steps:
+        judged = (step.judged_sources, step.judged_probs, step.judged_accepted)
+        for source, prob, accepted in zip(*judged, strict=True):
+            if math.isfinite(prob):
+                claims.setdefault(source, []).append((prob, accepted))
+    return {source: _diagram(claims[source]) for source in sorted(claims)}
 
-    low: float
-    high: float
-    num_nodes: int
-    expected: float
-    accepted: float
 
+def expected_calibration_error(steps: Sequence[StepRecord]) -> float | None:
+    """Return the mean over all judged nodes of the error in the bin of their source.
 
-def predictions(
-    records: Iterable[StepRecord], belief: Belief
-) -> list[tuple[float, bool]]:
-    """Return chance and outcome of every judged node of a request's records.
-
-    Every chance is what was believed before the node was judged.
+    Sources do not make up for one another: if one promises too much and another too
+    little, both errors count. ``None`` if no node was judged.
     """
-    found: list[tuple[float, bool]] = []
-    for record in records:
-        found += belief.predictions(record)
-        belief = belief.observe(record)
-    return found
+    diagrams = reliability(steps).values()
+    return _error([row for diagram in diagrams for row in diagram["bins"]])
 
 
-def reliability(
-    pairs: Sequence[tuple[float, bool]], num_bins: int = 10
-) -> tuple[ReliabilityBin, ...]:
-    """Return the reliability table of chances and outcomes, without empty bins."""
-    bins: list[list[tuple[float, bool]]] = [[] for _ in range(num_bins)]
-    for chance, accepted in pairs:
-        bins[min(int(chance * num_bins), num_bins - 1)].append((chance, accepted))
-    return tuple(
-        ReliabilityBin(
-            low=place / num_bins,
-            high=(place + 1) / num_bins,
-            num_nodes=len(within),
-            expected=sum(chance for chance, _ in within) / len(within),
-            accepted=sum(accepted for _, accepted in within) / len(within),
-        )
-        for place, within in enumerate(bins)
-        if within
-    )
+def _diagram(claims: Sequence[_Claim]) -> Diagram:
+    binned: dict[int, list[_Claim]] = {}
+    for claim in claims:
+        place = min(int(claim[0] * NUM_BINS), NUM_BINS - 1)
+        binned.setdefault(place, []).append(claim)
+    bins = [
+        {"low": place / NUM_BINS, "high": (place + 1) / NUM_BINS, **_averages(group)}
+        for place, group in sorted(binned.items())
+    ]
+    return {
+        **_averages(claims),
+        "expected_calibration_error": _error(bins),
+        "bins": bins,
+    }
 
 
-def calibration_error(bins: Sequence[ReliabilityBin]) -> float:
-    """Return the expected calibration error: the mean gap, weighted by nodes."""
-    total = sum(one.num_nodes for one in bins)
-    gaps = sum(one.num_nodes * abs(one.expected - one.accepted) for one in bins)
-    return gaps / total if total else 0.0
+def _averages(claims: Sequence[_Claim]) -> Diagram:
+    probs, accepted = zip(*claims, strict=True)
+    return {
+        "num_judged": len(claims),
+        "mean_prob": sum(probs) / len(claims),
+        "acceptance": sum(accepted) / len(claims),
+    }
+
+
+def _error(bins: Sequence[Diagram]) -> float | None:
+    num_judged = sum(row["num_judged"] for row in bins)
+    gaps = [
+        row["num_judged"] * abs(row["mean_prob"] - row["acceptance"]) for row in bins
+    ]
+    return sum(gaps) / num_judged if num_judged else None
