@@ -3,7 +3,7 @@
 import json
 import math
 import random
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.outcomes import make_step
 from tests.strategies import repeatable
 from treespec.belief import Belief, BeliefMemory
-from treespec.reliability import calibration_error, predictions, reliability
+from treespec.reliability import expected_calibration_error
 from treespec.types import StepRecord
 
 SOURCE = "draft_model"
@@ -155,25 +155,17 @@ def test_a_memory_is_only_a_prior() -> None:
     assert belief.chance(SOURCE, 0.9, 0) > 0.6
 
 
-def test_the_reliability_table_counts_nodes_by_their_chance() -> None:
-    pairs = [(0.05, False), (0.55, True), (0.55, False), (0.95, True), (1.0, True)]
-    table = reliability(pairs)
-    assert [one.num_nodes for one in table] == [1, 2, 2]
-    assert [one.accepted for one in table] == [0.0, 0.5, 1.0]
-    assert table[1].expected == pytest.approx(0.55)
-    gap = (0.05 + 2 * 0.05 + 2 * (1 - 0.975)) / 5
-    assert calibration_error(table) == pytest.approx(gap)
-    assert calibration_error(()) == 0.0
-
-
 def test_calibration_is_better_than_the_drafters_own_word() -> None:
-    rng, records, own = random.Random(3), [], []
+    rng, belief, own, learned = random.Random(3), Belief(), [], []
     for index in range(400):
         prob = rng.random()
         accepted = rng.random() < prob**4
-        records.append(judged((SOURCE, prob, 0, 1, accepted), index=index))
-        own.append((prob, accepted))
-    learned = predictions(records, Belief())
-    assert len(learned) == len(own)
-    better = calibration_error(reliability(learned))
-    assert better < calibration_error(reliability(own)) / 2
+        record = judged((SOURCE, prob, 0, 1, accepted), index=index)
+        own.append(record)
+        chance = belief.chance(SOURCE, prob, 0)
+        learned.append(replace(record, judged_probs=(chance,)))
+        belief = belief.observe(record)
+    errors = [expected_calibration_error(records) for records in (own, learned)]
+    assert errors[0] is not None
+    assert errors[1] is not None
+    assert errors[1] < errors[0] / 2

@@ -16,7 +16,6 @@ from treespec.profile_cache import (
     KeptProfile,
     about_pair,
     kept_profile,
-    profile_for,
     profile_path,
     stale_reason,
 )
@@ -167,7 +166,7 @@ def test_a_profile_is_measured_once_and_kept(measured) -> None:
     again = kept_profile(None, about)
     assert again.note == "reused, 5 hours old"
     assert again.profile == first.profile
-    assert profile_for(None, about) == KNOWN.costs
+    assert kept_profile(None, about).profile.costs == KNOWN.costs
     assert len(measured) == 1
     assert kept_profile(None, about, force=True).note == "measured now: force=true"
     assert kept_profile(None, {"models": {"other": 1}}).note.startswith("measured now")

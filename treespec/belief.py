@@ -134,10 +134,6 @@ class Belief:
         }
         return replace(self, curves=curves, flow=Flow(**means))
 
-    def predictions(self, record: StepRecord) -> list[tuple[float, bool]]:
-        """Return chance and outcome of every node that a step judged."""
-        return [(node.chance, node.accepted) for node in self._judged(record)]
-
     def _curve(self, source: str, rank: int) -> Curve:
         for key, curve in self.curves:
             if key == (source, rank):

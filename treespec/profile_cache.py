@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 
-from treespec.costs import Costs
 from treespec.decoder import SpeculativeDecoder
 from treespec.environment import cpu_model, package_version
 from treespec.errors import TreespecError
@@ -61,10 +60,12 @@ class KeptProfile:
     note: str
 
 
-def profile_for(
+def kept_profile(
     decoder: SpeculativeDecoder, about: Mapping[str, Any], *, force: bool = False
-) -> Costs:
-    """Return what a decoder's forwards cost here, from the cache if it is known.
+) -> KeptProfile:
+    """Return the profile for a decoder, measured now unless the cache has one.
+
+    A cache that cannot be written is no failure: the note says so.
 
     Args:
         decoder: The decoder.
@@ -73,17 +74,6 @@ def profile_for(
 
     Raises:
         TreespecError: Too few timings are seconds.
-    """
-    return kept_profile(decoder, about, force=force).profile.costs
-
-
-def kept_profile(
-    decoder: SpeculativeDecoder, about: Mapping[str, Any], *, force: bool = False
-) -> KeptProfile:
-    """Return the profile for a decoder, measured now unless the cache has one.
-
-    A cache that cannot be written is no failure: the note says so. Arguments and errors
-    as of ``profile_for``.
     """
     path, machine, now_s = profile_path(about), this_machine(), time.time()
     why = "force=true" if force else "none was kept"
