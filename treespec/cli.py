@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 OK, FAILED, BAD_INPUT, NOT_LOSSLESS, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes."""
-CHECK, CALIBRATE = "check", "calibrate"
-"""First words that run the conformance kit, or a calibration, instead of a job."""
+CHECK, CALIBRATE, VIEW = "check", "calibrate", "view"
+"""First words that run the conformance kit, a calibration or the viewer, not a job."""
 Attempt = Callable[[DictConfig], tuple[int, str]]
 """From a configuration to an exit code, and a message in one line."""
 
@@ -58,6 +58,8 @@ treespec decodes prompts with and without tree speculation and compares the two.
                     forwards cost, for policy=optimal_tree and calibrated_tree
   treespec check acceptance._target_=my_pkg.Rule  is it lossless, does it keep its
                     contract? also policy, drafter, controller; several at once
+  treespec view RUN_FOLDER                        the trees of a run with trace=nodes as
+                    a page; as text or a picture: treespec view --help
 
 Choose a part with group=option:
 
@@ -97,6 +99,8 @@ def run_command() -> int:
             "error: the working directory does not exist any more; cd to one that does"
         )
         return BAD_INPUT
+    if sys.argv[1:2] == [VIEW]:
+        return _run_view(sys.argv[2:])
     attempt = _attempt
     if sys.argv[1:2] == [CHECK]:
         if not {"-m", "--multirun"}.isdisjoint(sys.argv):
@@ -111,6 +115,23 @@ def run_command() -> int:
     with TemporaryDirectory(prefix="treespec-") as scratch:
         _prepare(scratch)
         return _run_hydra(attempt)
+
+
+def _run_view(arguments: list[str]) -> int:
+    """Show a run that is done: no configuration is composed, no job is run."""
+    from treespec.analysis.viewer import view  # noqa: PLC0415
+
+    try:
+        shown = view(arguments)
+    except TreespecError as error:
+        _say(f"error: {error}")
+        return BAD_INPUT
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        print(shown.encode(encoding, "replace").decode(encoding), flush=True)
+    except BrokenPipeError:  # a pager that was closed has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return OK
 
 
 def _run_hydra(attempt: Attempt) -> int:
