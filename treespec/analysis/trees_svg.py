@@ -9,12 +9,12 @@ from xml.sax.saxutils import escape
 from treespec.analysis.layout import Layout
 from treespec.analysis.trees import MARKS, Kind, StepTree
 from treespec.analysis.trees_text import probability
-from treespec.analysis.visible import cells, shorten
+from treespec.analysis.visible import cells, printed, shorten
 
 _ROW, _HEIGHT, _GAP, _MARGIN = 32.0, 24.0, 40.0, 12.0  # px
 _FONT_SIZE, _CELL = 12.0, 7.3  # px; a column of the font
 _PAD = 9.0
-_MOST_CELLS = 24
+_MOST_CHARS = 24
 _INK, _GREY = "#1f2328", "#6b7280"
 _FONTS = "ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 
@@ -98,7 +98,8 @@ class _Label:
 
 
 def _node_label(tree: StepTree, node: int, label: Callable[[int], str]) -> _Label:
-    name = f"{MARKS[tree.kinds[node]]} {shorten(label(tree.tokens[node]), _MOST_CELLS)}"
+    token = printed(shorten(label(tree.tokens[node]), _MOST_CHARS))
+    name = f"{MARKS[tree.kinds[node]]} {token}"
     trace = tree.trace(node)
     if trace is None:
         return _Label(name, "")

@@ -13,13 +13,13 @@
     bonus: "the target's own token, after a path that was accepted to its leaf",
     recovered: "the target's own token, after a rejection",
   };
-  const ROW = 32, HEIGHT = 25, PAD = 10, GAP = 38, MARGIN = 6, LONGEST = 26;
+  const ROW = 32, HEIGHT = 25, PAD = 10, GAP = 34, MARGIN = 6, LONGEST = 26;
   const PROMPT_SHOWN = 260, LEAST_SCALE = 0.62;
   const LETTERS = "abcdefghijklmnopqrstuvwxyz";
   const CONTROL = /([\u2400-\u2423]|⟨[0-9A-Fa-f+U ]+⟩)/;
 
   const state = { prompt: 0, step: 0, node: 0, query: "", hits: [], timer: null };
-  let spans = [], nodeGroups = [], edges = [];
+  let spans = [], tokenSpans = [], nodeGroups = [], edges = [];
 
   function make(tag, className, text) {
     const element = document.createElement(tag);
@@ -33,14 +33,16 @@
     if (text !== undefined) element.textContent = text;
     return element;
   }
-  /** Append text, with pictures of control characters set back. */
-  function append(element, text, dim) {
+  /** Append text, with signs of what cannot be seen set back. */
+  function append(element, text, sign) {
     text.split(CONTROL).forEach((part, place) => {
-      if (part) element.append(place % 2 ? dim(part) : part);
+      if (part) element.append(place % 2 ? sign(data.printed[part] ?? part) : part);
     });
     return element;
   }
-  const dimSpan = (part) => make("span", "control", part);
+  const spanSign = (part) => make("span", "control", part);
+  const svgSign = (part) => draw("tspan", { class: "control" }, part);
+  const printed = (text) => text.replace(/[\u2400-\u2421]/g, (sign) => data.printed[sign] ?? sign);
 
   const prompt = () => data.prompts[state.prompt];
   const step = () => prompt().steps[state.step];
@@ -77,13 +79,15 @@
     $("prompts").value = state.prompt;
     const box = $("text");
     box.replaceChildren(promptText(prompt().prompt));
-    box.append(append(make("span", "first"), pieces[0] ?? "", dimSpan));
+    tokenSpans = pieces.map((piece) => append(make("bdi", "own"), piece, spanSign));
+    box.append(...tokenSpans.slice(0, 1));
     spans = prompt().steps.map((tree, index) => {
       const span = make("span", "step future");
       span.title = `step ${tree.step}`;
       for (let place = 0; place < tree.num_committed; place++) {
-        const kind = place < tree.num_accepted ? "accepted" : "own";
-        span.append(append(make("bdi", kind), pieces[tree.start + place], dimSpan));
+        const token = tokenSpans[tree.start + place];
+        token.className = place < tree.num_accepted ? "accepted" : "own";
+        span.append(token);
       }
       span.addEventListener("click", () => go(index));
       box.append(span);
@@ -95,16 +99,16 @@
   function promptText(text) {
     const box = make("span", "prompt");
     const chars = [...text];
-    if (chars.length <= PROMPT_SHOWN) return append(box, text, dimSpan);
+    if (chars.length <= PROMPT_SHOWN) return append(box, text, spanSign);
     const more = make("button", "", `… all ${chars.length.toLocaleString("en")} characters of the prompt`);
     more.type = "button";
     more.addEventListener("click", () => {
       more.remove();
       box.replaceChildren();
-      append(box, text, dimSpan);
+      append(box, text, spanSign);
     });
     box.append(more, " ");
-    return append(box, chars.slice(-PROMPT_SHOWN).join(""), dimSpan);
+    return append(box, chars.slice(-PROMPT_SHOWN).join(""), spanSign);
   }
   function showText(before) {
     const [from, to] = [Math.min(before, state.step), Math.max(before, state.step)];
@@ -145,7 +149,8 @@
       const seconds = tree.times[place];
       row(list, name, ms(seconds), seconds / (tree.step_s || 1));
     });
-    row(list, "step", `${ms(tree.step_s)}, ${ms(tree.step_s / Math.max(1, tree.num_committed))} per token`);
+    row(list, "step", ms(tree.step_s));
+    row(list, "per token", ms(tree.step_s / Math.max(1, tree.num_committed)));
     list.append(make("div", "rule"));
     if (tree.reason !== null) row(list, "reason", tree.reason);
     const expected = [];
@@ -173,7 +178,7 @@
     return widths.get(key);
   }
   const mono = getComputedStyle(document.documentElement).getPropertyValue("--mono");
-  const FONT = `600 12.5px ${mono}`, SMALL = `10px ${mono}`;
+  const FONT = `600 12.5px ${mono}`, SMALL = `10.5px ${mono}`;
 
   function figuresOf(tree, node) {
     if (node === 0 || node > tree.draft.length) return "";
@@ -191,9 +196,10 @@
     const depths = depthsOf(tree.parents), columns = [];
     const boxes = tree.tokens.map((token, node) => {
       const name = `${data.marks[tree.status[node]]} ${clip(label(token))}`;
+      const shown = printed(name);
       const figures = figuresOf(tree, node);
-      const small = figures ? widthOf(figures, SMALL) + 9 : 0;
-      const width = widthOf(name, FONT) + small + 2 * PAD;
+      const small = figures ? widthOf(figures, SMALL) + 10 : 0;
+      const width = widthOf(shown, FONT) + small + 2 * PAD;
       columns[depths[node]] = Math.max(columns[depths[node]] ?? 0, width);
       return { name, figures, width, depth: depths[node], y: MARGIN + (tree.x[node] + 0.5) * ROW };
     });
@@ -232,21 +238,19 @@
     const group = draw("g", {
       class: `node ${kind}${hit}`, role: "button", tabindex: -1, "aria-label": told(tree, node),
     });
-    const shape = { y: top, x: box.left, width: box.width, height: HEIGHT, rx: HEIGHT / 2 };
+    const shape = { class: "pill", y: top, x: box.left, width: box.width, height: HEIGHT, rx: HEIGHT / 2 };
     const ring = {
       class: "ring", y: top - 3, x: box.left - 3, width: box.width + 6, height: HEIGHT + 6,
       rx: HEIGHT / 2 + 3,
     };
     group.append(draw("rect", ring), draw("rect", shape));
-    group.append(draw("text", { x: box.left + PAD, y: box.y + 4.3 }, box.name));
+    group.append(append(draw("text", { x: box.left + PAD, y: box.y + 4.3 }), box.name, svgSign));
     if (box.figures) {
       group.append(draw("text", {
         class: "small", x: box.left + box.width - PAD, y: box.y + 3.8,
       }, box.figures));
     }
-    group.addEventListener("pointerenter", () => choose(node));
-    group.addEventListener("click", () => choose(node));
-    group.addEventListener("focus", () => choose(node));
+    group.dataset.node = node;
     return group;
   }
   function told(tree, node) {
@@ -270,7 +274,7 @@
   }
   function showNode(tree, node) {
     const kind = kindOf(tree, node), token = tree.tokens[node], list = make("dl", "figures");
-    const head = append(make("div", "token"), label(token), dimSpan);
+    const head = append(make("div", "token"), label(token), spanSign);
     const verdict = make("p", "verdict", `${data.marks[tree.status[node]]} ${kind}: ${MEANINGS[kind]}`);
     if (node && node <= tree.draft.length) {
       const at = node - 1;
@@ -279,9 +283,9 @@
       list.append(make("div", "rule"));
       row(list, "path, drafted", digits(pathProb(tree, node)));
       const best = tree.optimal[tree.parents[node]];
-      if (best !== undefined) row(list, "best rule", `accepts a sibling with ${digits(best)}`);
+      if (best !== undefined) row(list, "best rule keeps one", digits(best));
       row(list, "source", data.sources[tree.source[at]]);
-      row(list, "rank", `${tree.ranks[at]} of its siblings`);
+      row(list, "rank", String(tree.ranks[at]));
     }
     row(list, "depth", String(depthsOf(tree.parents)[node]));
     row(list, "token id", String(data.ids[token]));
@@ -405,7 +409,10 @@
   }
   function searchPrompt(item, place, sought) {
     const steps = new Map();
-    const note = (index, inText) => steps.set(index, (steps.get(index) ?? false) || inText);
+    const note = (index, token) => {
+      if (!steps.has(index)) steps.set(index, []);
+      if (token !== undefined) steps.get(index).push(token);
+    };
     const ends = [];
     let text = "";
     item.pieces.forEach((piece) => { text += plain(piece); ends.push(text.length); });
@@ -413,18 +420,21 @@
     for (let at = text.indexOf(sought); at >= 0; at = text.indexOf(sought, at + 1)) {
       while (ends[token] <= at) token++;
       while (index + 1 < item.steps.length && item.steps[index + 1].start <= token) index++;
-      if (item.steps.length) note(index, true);
+      if (!item.steps.length) break;
+      for (let last = token; last === token || ends[last - 1] < at + sought.length; last++) {
+        note(index, last);
+      }
     }
     item.steps.forEach((tree, number) => {
-      if (tree.tokens.some(matches)) note(number, false);
+      if (tree.tokens.some(matches)) note(number);
     });
     [...steps.keys()].sort((a, b) => a - b)
-      .forEach((number) => state.hits.push({ prompt: place, step: number, text: steps.get(number) }));
+      .forEach((number) => state.hits.push({ prompt: place, step: number, tokens: steps.get(number) }));
   }
   function markText() {
-    spans.forEach((span) => span.classList.remove("hit"));
-    state.hits.filter((hit) => hit.prompt === state.prompt && hit.text)
-      .forEach((hit) => spans[hit.step].classList.add("hit"));
+    tokenSpans.forEach((span) => span.classList.remove("hit"));
+    state.hits.filter((hit) => hit.prompt === state.prompt)
+      .forEach((hit) => hit.tokens.forEach((token) => tokenSpans[token]?.classList.add("hit")));
   }
   const position = (hit) => hit.prompt * 1e7 + hit.step;
   /** Go to the next match: 0 allows the step shown, 1 and -1 do not. */
@@ -505,6 +515,19 @@
   }
   $("slider").addEventListener("input", (event) => { pause(); go(Number(event.target.value)); });
   $("prompts").addEventListener("change", (event) => goPrompt(Number(event.target.value)));
+  const pointer = { x: NaN, y: NaN };
+  const chooseAt = (event) => {
+    const group = event.target.closest(".node");
+    if (group && Number(group.dataset.node) !== state.node) choose(Number(group.dataset.node));
+  };
+  $("tree").addEventListener("pointermove", (event) => {
+    // A tree that is drawn below a pointer at rest must not choose a node.
+    if (event.clientX === pointer.x && event.clientY === pointer.y) return;
+    [pointer.x, pointer.y] = [event.clientX, event.clientY];
+    chooseAt(event);
+  });
+  $("tree").addEventListener("click", chooseAt);
+  $("tree").addEventListener("focusin", chooseAt);
   let typing = null;
   $("search").addEventListener("input", (event) => {
     clearTimeout(typing);

@@ -16,12 +16,12 @@ from typing import Any
 from treespec.analysis.trees import MARKS, StepTree
 from treespec.analysis.trees_text import PHASES
 from treespec.analysis.viewer_words import Words
-from treespec.analysis.visible import visible_label, visible_text
+from treespec.analysis.visible import PRINTED, visible_label, visible_text
 from treespec.outcome import PromptOutcome
 from treespec.sinks.reader import Run
 
 _KINDS = list(MARKS)
-_PARTS = ("drafter", "policy", "controller", "acceptance", "verifier")
+_PARTS = ("drafter", "policy", "controller", "acceptance")
 _COUNTS = (
     "step",
     "num_candidates",
@@ -87,6 +87,7 @@ def run_data(
         "sources": [visible_label(source) for source in sources],
         "kinds": _KINDS,
         "marks": [MARKS[kind] for kind in _KINDS],
+        "printed": PRINTED,
         "phases": [*PHASES, "other"],
         "prompts": [
             {

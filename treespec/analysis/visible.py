@@ -9,6 +9,12 @@ from __future__ import annotations
 
 import unicodedata
 
+PRINTED = {chr(0x2400 + code): f"^{chr(0x40 + code)}" for code in range(0x20)} | {
+    "␊": "↵",
+    "␉": "⇥",
+    "␡": "^?",
+}
+"""Signs for the pictures of control characters, which many fonts lack."""
 _DELETE = 0x7F
 _JOINERS = frozenset("\u200c\u200d")
 # Controls, formats, surrogates, private, unassigned, line, paragraph, other spaces.
@@ -69,3 +75,8 @@ def _shown(char: str) -> str:
     if code == _DELETE:
         return "␡"
     return f"⟨U+{code:04X}⟩" if unicodedata.category(char) in _UNSEEN else char
+
+
+def printed(label: str) -> str:
+    """Return a visible label in signs that every font has."""
+    return "".join(PRINTED.get(char, char) for char in label)
