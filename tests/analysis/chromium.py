@@ -28,6 +28,7 @@ FLAGS = (
 )
 PATIENCE_S = 60
 CODES = {" ": "Space", "/": "Slash", "?": "Slash"}
+NUMBERS = {"Escape": 27, "Enter": 13, "Tab": 9}
 
 
 def find_chromium() -> str | None:
@@ -111,7 +112,8 @@ class Page:
         return found
 
     def key(self, key: str) -> None:
-        event = {"key": key, "code": CODES.get(key, key)}
+        event: dict[str, Any] = {"key": key, "code": CODES.get(key, key)}
+        event["windowsVirtualKeyCode"] = NUMBERS.get(key, 0)
         if len(key) == 1:
             event["text"] = key
         for kind in ("keyDown", "keyUp"):

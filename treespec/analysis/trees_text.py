@@ -41,9 +41,10 @@ def step_text(tree: StepTree, label: Callable[[int], str]) -> str:
 
 def _headline(tree: StepTree) -> Iterator[str]:
     record = tree.record
+    tokens = "token" if record.num_committed == 1 else "tokens"
     yield (
         f"step {record.step}: {record.num_accepted} of {record.num_nodes} drafted nodes "
-        f"accepted, {record.num_committed} tokens committed"
+        f"accepted, {record.num_committed} {tokens} committed"
     )
     parts = ", ".join(f"{name} {ms}" for name, ms in phase_times(tree).items())
     yield f"  {milliseconds(record.step_s)}: {parts}"
@@ -84,6 +85,8 @@ def forecast_text(tree: StepTree) -> str:
 def milliseconds(seconds: float) -> str:
     """Return a duration in milliseconds with three digits that count."""
     value = seconds * 1000
+    if 0 < value < 0.01:
+        return "< 0.01 ms"
     return f"{value:,.0f} ms" if value >= 100 else f"{value:.3g} ms"
 
 

@@ -56,6 +56,7 @@
   const ms = (s) => {
     if (s === null) return "–";
     const value = s * 1000;
+    if (value > 0 && value < 0.01) return "< 0.01 ms";
     return (value >= 100 ? Math.round(value).toLocaleString("en") : Number(value.toPrecision(3))) + " ms";
   };
   const digits = (p) => {
@@ -141,10 +142,10 @@
   }
   function showStep() {
     const tree = step(), list = make("dl", "figures");
-    const own = tree.next_kind ? ` + ${tree.next_kind}` : ", cut";
-    $("headline").textContent = tree.num_nodes
-      ? `Step ${tree.step}: ${tree.num_accepted} of ${many(tree.num_nodes, "draft")} accepted${own}`
-      : `Step ${tree.step}: nothing drafted${own}`;
+    const own = tree.next_kind ? `, 1 ${tree.next_kind}` : ", cut";
+    const kept = tree.num_nodes
+      ? `${tree.num_accepted} of ${many(tree.num_nodes, "draft")} accepted` : "nothing drafted";
+    $("headline").replaceChildren(`Step ${tree.step} `, make("span", "dim", `${kept}${own}`));
     data.phases.forEach((name, place) => {
       const seconds = tree.times[place];
       row(list, name, ms(seconds), seconds / (tree.step_s || 1));
@@ -157,11 +158,12 @@
     if (tree.expected_accepted !== null) expected.push(`${tree.expected_accepted.toFixed(2)} accepted`);
     if (tree.expected_s !== null) expected.push(ms(tree.expected_s));
     if (expected.length) row(list, "forecast", expected.join(", "));
-    row(list, "budget", `depth ${tree.max_depth}, width ${tree.max_width}, nodes ${tree.max_nodes}`);
+    row(list, "budget", `${tree.max_depth} deep, ${tree.max_width} wide, ${many(tree.max_nodes, "node")}`);
     row(list, "set by", tree.budget_by);
     row(list, "drafted", tree.num_candidates === tree.num_nodes
       ? `${tree.num_nodes}, none pruned` : `${tree.num_candidates}, ${tree.num_nodes} verified`);
-    row(list, "draft forwards", `${tree.num_draft_forwards}, ${tree.num_unread} unread`);
+    row(list, "draft forwards", String(tree.num_draft_forwards));
+    row(list, "unread before", many(tree.num_unread, "token"));
     $("step-facts").replaceChildren(list);
   }
 
@@ -426,7 +428,7 @@
       }
     }
     item.steps.forEach((tree, number) => {
-      if (tree.tokens.some(matches)) note(number);
+      if (tree.tokens.slice(1).some(matches)) note(number);
     });
     [...steps.keys()].sort((a, b) => a - b)
       .forEach((number) => state.hits.push({ prompt: place, step: number, tokens: steps.get(number) }));
@@ -446,8 +448,8 @@
       : hits.find((hit) => position(hit) >= here + direction) ?? hits[0];
     if (found.prompt === state.prompt) go(found.step);
     else goPrompt(found.prompt, found.step);
-    const tree = step(), node = tree.tokens.findIndex(matches);
-    if (node >= 0) choose(node);
+    const node = step().tokens.findIndex((token, place) => place && matches(token));
+    if (node > 0) choose(node);
     showMatches();
   }
   function showMatches() {

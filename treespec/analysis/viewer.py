@@ -157,12 +157,15 @@ def _chosen_steps(run: Run, trees: list[list[StepTree]], wish: Wish) -> str:
     """Return or write the steps that were asked for, as text or as a picture."""
     pairs = list(zip(run.outcomes, trees, strict=True))
     if wish.prompt is not None:
+        ids = [visible_text(outcome.id) for outcome in run.outcomes]
         pairs = [pair for pair in pairs if pair[0].id == wish.prompt]
         if not pairs:
-            raise unknown_name("prompt", wish.prompt, (o.id for o in run.outcomes))
+            raise unknown_name("prompt", wish.prompt, ids)
     if wish.format == "svg" and len(pairs) > 1:
-        ids = ", ".join(outcome.id for outcome, _ in pairs)
-        raise TreespecError(f"prompt: format=svg shows one, give prompt=ID; of: {ids}")
+        known = ", ".join(visible_text(outcome.id) for outcome, _ in pairs)
+        raise TreespecError(
+            f"prompt: format=svg shows one, give prompt=ID; of: {known}"
+        )
     chosen = [(outcome, _some(steps, outcome, wish)) for outcome, steps in pairs]
     words = find_words(run, wish.tokenizer)
     used = {t for _, steps in chosen for step in steps for t in step.tokens}
