@@ -27,6 +27,7 @@ FLAGS = (
     "--remote-debugging-pipe",
 )
 PATIENCE_S = 60
+SETTLE_MS = 400
 CODES = {" ": "Space", "/": "Slash", "?": "Slash"}
 NUMBERS = {"Escape": 27, "Enter": 13, "Tab": 9}
 
@@ -103,7 +104,9 @@ class Page:
 
     def value(self, expression: str) -> Any:
         """Return what an expression is in the page."""
-        result = self.send("Runtime.evaluate", expression=expression, returnByValue=True)
+        result = self.send(
+            "Runtime.evaluate", expression=expression, returnByValue=True
+        )
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
 
@@ -134,7 +137,7 @@ class Page:
         """Wait until what was typed has been acted on and painted."""
         self.send(
             "Runtime.evaluate",
-            expression="new Promise(r => setTimeout(() => requestAnimationFrame(r), 400))",
+            expression=f"new Promise((done) => setTimeout(done, {SETTLE_MS}))",
             awaitPromise=True,
         )
 

@@ -55,7 +55,9 @@ def test_the_path_of_a_step_is_the_text():
 def test_a_lost_trace_is_told(lost, message):
     result = drawn_result(SMALL[:1])
     torn = replace(
-        result, traces=result.traces[:lost] + result.traces[lost + 1 :], tokens=result.tokens
+        result,
+        traces=result.traces[:lost] + result.traces[lost + 1 :],
+        tokens=result.tokens,
     )
     if message is None:
         assert len(step_trees(torn)[0].traces) == 3
@@ -72,7 +74,9 @@ def test_more_committed_than_there_is_text_is_told():
 
 def test_a_step_reads_as_an_outline():
     changes = {"reason": "lookup", "expected_accepted": 1.25, "expected_s": 0.009}
-    assert step_text(trees(SMALL[:1], **changes)[0], label) == """\
+    assert (
+        step_text(trees(SMALL[:1], **changes)[0], label)
+        == """\
 step 0: 2 of 4 drafted nodes accepted, 3 tokens committed
   10 ms: draft 2 ms, plan 0 ms, verify 7 ms, accept 0.2 ms, commit 0.3 ms, other 0.5 ms
   budget: depth 2, width 2, nodes 4 (by constant)
@@ -82,8 +86,9 @@ step 0: 2 of 4 drafted nodes accepted, 3 tokens committed
    0.500    0.250     0  draft   ✓  ├─ t5
    0.500    0.250     0  draft   ✓  │  ├─ t7
                                  ★  │  │  ╰─ t9 (bonus)
-   0.500    0.250     1  lookup  ×  │  ╰─ t8
-   0.500    0.250     1  lookup  ×  ╰─ t6"""
+   0.500    0.250     1  lookup  ✗  │  ╰─ t8
+   0.500    0.250     1  lookup  ✗  ╰─ t6"""
+    )
 
 
 def test_a_step_without_drafts_reads_too():
@@ -94,7 +99,8 @@ def test_a_step_without_drafts_reads_too():
 
 
 @pytest.mark.parametrize(
-    ("prob", "text"), [(0.0, "0.000"), (1.0, "1.000"), (0.0009, "9e-04"), (0.001, "0.001")]
+    ("prob", "text"),
+    [(0.0, "0.000"), (1.0, "1.000"), (0.0009, "9e-04"), (0.001, "0.001")],
 )
 def test_a_small_probability_is_not_zero(prob, text):
     assert probability(prob) == text
@@ -114,8 +120,13 @@ def test_a_picture_is_xml_whatever_the_tokens():
 
 
 def test_kinds_of_nodes_differ_without_colours():
-    """Accepted nodes by thicker lines, unreached and cut ones by dashes, all by signs."""
+    """By thicker lines (accepted), dashes (unreached, cut), and all by signs."""
     svg = step_svg(trees()[1], label, "") + step_svg(trees()[3], label, "")
-    for drawn in ('stroke-width="2.4"', 'dasharray="3 3"', 'dasharray="1 3"', "× t", "· t"):
+    for drawn in (
+        'stroke-width="2.4"',
+        'dasharray="3 3"',
+        'dasharray="1 3"',
+        "✗ t",
+        "· t",
+    ):
         assert drawn in svg
-

@@ -5,6 +5,7 @@ import re
 import time
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -134,7 +135,9 @@ def test_without_a_tokenizer_ids_are_shown_and_it_is_said(tmp_path):
     told = view([str(folder)])
     assert "Tokens are shown as ids" in told
     assert "nowhere is not on this machine" in told
-    assert told.endswith("tokenizer=FOLDER, a folder with the tokenizer of the run's target.")
+    assert told.endswith(
+        "tokenizer=FOLDER, a folder with the tokenizer of the run's target."
+    )
     data = json.loads(Elements((folder / "view.html").read_text()).data)
     assert data["labels"] == [f"#{token}" for token in data["ids"]]
     assert data["note"] in told
@@ -179,7 +182,9 @@ def test_a_run_without_trees_names_the_key_and_the_command(tmp_path):
 
 
 def test_a_run_that_drafted_nothing_is_shown(tmp_path):
-    folder = save_run(tmp_path, [drawn_outcome((Drawn(), Drawn())), drawn_outcome((), "one")])
+    folder = save_run(
+        tmp_path, [drawn_outcome((Drawn(), Drawn())), drawn_outcome((), "one")]
+    )
     data = json.loads(Elements(page_of_ids(folder)).data)
     assert [len(prompt["steps"]) for prompt in data["prompts"]] == [2, 0]
     assert "no steps: the text is one token long" in view([str(folder), "format=text"])
@@ -226,9 +231,18 @@ def test_wrong_arguments_are_explained(arguments, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["format=svg", "step=0"], "prompt: format=svg shows one, give prompt=ID; of: p0"),
-        (["format=svg", "prompt=p0"], "step: format=svg shows one, give step=N; the last"),
-        (["format=text", "step=9"], "step: there is no 9; the last step of prompt 'p0'"),
+        (
+            ["format=svg", "step=0"],
+            "prompt: format=svg shows one, give prompt=ID; of: p0",
+        ),
+        (
+            ["format=svg", "prompt=p0"],
+            "step: format=svg shows one, give step=N; the last",
+        ),
+        (
+            ["format=text", "step=9"],
+            "step: there is no 9; the last step of prompt 'p0'",
+        ),
         (["format=text", "prompt=p1"], "unknown prompt 'p1'. Available: <"),
     ],
 )
@@ -251,11 +265,25 @@ def test_the_command_shows_a_run(run_folder, command):
     assert (ended.code, len(ended.errors)) == (2, 1)
 
 
+def test_a_run_without_trees_is_recorded_again_by_the_command_it_names(command):
+    assert command("num_prompts=1", "trace=steps").code == 0
+    (done,) = Path("outputs").glob("*/*/DONE")
+    ended = command(str(done.parent), verb="view", tiny=False)
+    (told,) = ended.errors
+    words = told.partition("trace=nodes: treespec ")[2].split()
+    assert command(*words, tiny=False).code == 0
+    (again,) = set(Path("outputs").glob("*/*/DONE")) - {done}
+    ended = command(str(again.parent), verb="view", tiny=False)
+    assert (ended.code, ended.out) == (0, f"{again.parent}/view.html\n")
+
+
 def large_run(num_steps=500, num_nodes=64):
     random = Random(0)
     steps = []
     for _ in range(num_steps):
-        parents = tuple(random.randrange(max(0, n - 12), n + 1) for n in range(num_nodes))
+        parents = tuple(
+            random.randrange(max(0, n - 12), n + 1) for n in range(num_nodes)
+        )
         tokens = tuple(random.randrange(4, 17) for _ in range(num_nodes))
         steps.append(Drawn(parents, tokens, (), 4))
     return drawn_outcome(tuple(steps))

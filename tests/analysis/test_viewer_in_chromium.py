@@ -24,7 +24,11 @@ def page(tmp_path_factory):
 @pytest.fixture
 def small(page, tmp_path):
     tokenizer = save_tokenizer(tmp_path / "tokenizer")
-    outcomes = [drawn_outcome(), drawn_outcome(SMALL[1:3], INJECTION), drawn_outcome(())]
+    outcomes = [
+        drawn_outcome(),
+        drawn_outcome(SMALL[1:3], INJECTION),
+        drawn_outcome(()),
+    ]
     folder = save_run(tmp_path, outcomes, path=str(tokenizer))
     view([str(folder)])
     page.complaints.clear()
@@ -40,7 +44,7 @@ def shown_text(page):
 
 
 def test_the_text_grows_step_by_step(small):
-    assert "0 of" in small.text("#place") or small.text("#place") == "step 0 of 3"
+    assert small.text("#place") == "step 0 of 3"
     before = shown_text(small)
     for step in (1, 2, 3):
         small.key("ArrowRight")
@@ -133,7 +137,8 @@ def test_a_large_run_stays_fluid(page, tmp_path):
     view([str(folder)])
     page.open(f"file://{folder}/view.html")
     timed = """
-      (() => { const key = new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true });
+      (() => {
+        const key = new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true });
         const start = performance.now();
         for (let i = 0; i < 100; i++) {
           document.body.dispatchEvent(key);

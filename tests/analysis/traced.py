@@ -36,7 +36,7 @@ FIRST_NASTY = len(SPECIAL)
 class Drawn:
     """One step: nodes 1, 2, ... with their parents, and what became of them.
 
-    ``next_token`` is ``None`` where the step was cut, after ``path`` and before ``cut``.
+    ``next_token`` is ``None`` where the step was cut: after ``path``, before ``cut``.
     """
 
     parents: tuple[int, ...] = ()

@@ -16,7 +16,9 @@ def byte_level() -> HuggingFaceTokenizer:
     tokenizer = Tokenizer(models.BPE(vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    return HuggingFaceTokenizer(PreTrainedTokenizerFast(tokenizer_object=tokenizer), None)
+    return HuggingFaceTokenizer(
+        PreTrainedTokenizerFast(tokenizer_object=tokenizer), None
+    )
 
 
 def sentence_pieces() -> HuggingFaceTokenizer:
@@ -32,7 +34,9 @@ def sentence_pieces() -> HuggingFaceTokenizer:
             decoders.Strip(" ", 1, 0),
         ]
     )
-    return HuggingFaceTokenizer(PreTrainedTokenizerFast(tokenizer_object=tokenizer), None)
+    return HuggingFaceTokenizer(
+        PreTrainedTokenizerFast(tokenizer_object=tokenizer), None
+    )
 
 
 @pytest.mark.parametrize("text", ["a b", "naïve 漢字 👩\u200d💻!", "x\n\t", "🙂"])

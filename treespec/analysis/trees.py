@@ -11,13 +11,11 @@ from treespec.errors import TreespecError
 from treespec.tree import NO_PARENT, ROOT
 from treespec.types import GenerationResult, NodeTrace, StepRecord
 
-Kind = Literal[
-    "root", "accepted", "rejected", "unreached", "cut", "bonus", "recovered"
-]
+Kind = Literal["root", "accepted", "rejected", "unreached", "cut", "bonus", "recovered"]
 MARKS: dict[Kind, str] = {
     "root": "●",
     "accepted": "✓",
-    "rejected": "×",
+    "rejected": "✗",
     "unreached": "·",
     "cut": "✂",
     "bonus": "★",

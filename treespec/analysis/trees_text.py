@@ -43,8 +43,8 @@ def _headline(tree: StepTree) -> Iterator[str]:
     record = tree.record
     tokens = "token" if record.num_committed == 1 else "tokens"
     yield (
-        f"step {record.step}: {record.num_accepted} of {record.num_nodes} drafted nodes "
-        f"accepted, {record.num_committed} {tokens} committed"
+        f"step {record.step}: {record.num_accepted} of {record.num_nodes} drafted "
+        f"nodes accepted, {record.num_committed} {tokens} committed"
     )
     parts = ", ".join(f"{name} {ms}" for name, ms in phase_times(tree).items())
     yield f"  {milliseconds(record.step_s)}: {parts}"

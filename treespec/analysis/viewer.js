@@ -14,7 +14,7 @@
     recovered: "the target's own token, after a rejection",
   };
   const ROW = 32, HEIGHT = 25, PAD = 10, GAP = 34, MARGIN = 6, LONGEST = 26;
-  const PROMPT_SHOWN = 260, LEAST_SCALE = 0.62;
+  const PROMPT_SHOWN = 260, LEAST_SCALE = 0.72;
   const LETTERS = "abcdefghijklmnopqrstuvwxyz";
   const CONTROL = /([\u2400-\u2423]|⟨[0-9A-Fa-f+U ]+⟩)/;
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from treespec.analysis.trees import StepTree, step_trees
 from treespec.analysis.trees_svg import step_svg

@@ -151,12 +151,15 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     summary = run.summary
     parts = [(name, _class_name(run.config.get(name))) for name in _PARTS]
     counted: list[tuple[str, str, Any]] = [
-        ("speed-up", "{:.2f}×", summary.get("speedup")),
+        ("speed-up", "{:.2f}x", summary.get("speedup")),
         ("tokens per forward", "{:.2f}", summary.get("mean_acceptance_length")),
         ("tokens per second", "{:.1f}", summary.get("tokens_per_second")),
     ]
     numbers = [(name, f.format(value)) for name, f, value in counted if value]
-    models = [("target", _model_name(run, "target")), ("draft", _model_name(run, "draft"))]
+    models = [
+        ("target", _model_name(run, "target")),
+        ("draft", _model_name(run, "draft")),
+    ]
     facts = [*numbers, *models, *parts]
     return [(name, visible_text(value)) for name, value in facts if value]
 
