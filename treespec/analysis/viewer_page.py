@@ -21,6 +21,7 @@ from treespec.outcome import PromptOutcome
 from treespec.sinks.reader import Run
 
 _KINDS = list(MARKS)
+_SCRIPT = ("base", "text", "tree", "moves", "keys")
 _PARTS = ("drafter", "policy", "controller", "acceptance")
 _COUNTS = (
     "step",
@@ -47,7 +48,7 @@ def run_page(run: Run, trees: Sequence[Sequence[StepTree]], words: Words) -> str
         words: What tokens say.
     """
     data = _as_script_data(run_data(run, trees, words))
-    style, script = _asset("viewer.css"), _asset("viewer.js")
+    style, script = _asset("viewer.css"), _script()
     parts = {
         "STYLE_HASH": _digest(style),
         "SCRIPT_HASH": _digest(script),
@@ -190,6 +191,12 @@ def _as_script_data(data: dict[str, Any]) -> str:
     for char in "<>&":
         text = text.replace(char, f"\\u{ord(char):04x}")
     return text
+
+
+def _script() -> str:
+    """Return the script: its files share one scope that nothing else sees."""
+    body = "\n".join(_asset(f"viewer_{part}.js") for part in _SCRIPT)
+    return f'"use strict";\n(() => {{\n{body}}})();'
 
 
 def _asset(name: str) -> str:
