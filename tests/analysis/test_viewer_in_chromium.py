@@ -45,7 +45,7 @@ def shown_text(page):
 
 def test_the_text_grows_step_by_step(small):
     assert small.text("#place") == "step 0 of 3"
-    before = shown_text(small)
+    first = before = shown_text(small)
     for step in (1, 2, 3):
         small.key("ArrowRight")
         assert small.text("#place") == f"step {step} of 3"
@@ -56,6 +56,7 @@ def test_the_text_grows_step_by_step(small):
     assert small.text("#place") == "step 3 of 3"
     small.key("Home")
     assert small.text("#place") == "step 0 of 3"
+    assert shown_text(small) == first
     small.key("End")
     assert shown_text(small) == before
 
