@@ -37,8 +37,8 @@ OK, FAILED, BAD_INPUT, NOT_LOSSLESS, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes."""
 CHECK, CALIBRATE, PROFILE = "check", "calibrate", "profile"
 """First words that run the conformance kit or a measurement instead of a job."""
-REGRET = "regret"
-"""First word that compares finished runs; it takes no configuration."""
+REGRET, VIEW = "regret", "view"
+"""First words that read finished runs; they take no configuration."""
 Attempt = Callable[[DictConfig], tuple[int, str]]
 """From a configuration to an exit code, and a message in one line."""
 
@@ -64,6 +64,8 @@ treespec decodes prompts with and without tree speculation and compares the two.
                     contract? also policy, drafter, controller; several at once
   treespec regret outputs/SWEEP                   how far a planner was from the best
                     fixed strategy of a sweep, and from all-knowing drafts
+  treespec view RUN_FOLDER                        the trees of a run with trace=nodes as
+                    a page; as text or a picture: treespec view --help
 
 Choose a part with group=option:
 
@@ -105,6 +107,8 @@ def run_command() -> int:
         return BAD_INPUT
     if sys.argv[1:2] == [REGRET]:
         return _show_regret(sys.argv[2:])
+    if sys.argv[1:2] == [VIEW]:
+        return _run_view(sys.argv[2:])
     attempt = _attempt
     if sys.argv[1:2] == [CHECK]:
         if not {"-m", "--multirun"}.isdisjoint(sys.argv):
@@ -121,6 +125,23 @@ def run_command() -> int:
     with TemporaryDirectory(prefix="treespec-") as scratch:
         _prepare(scratch)
         return _run_hydra(attempt)
+
+
+def _run_view(arguments: list[str]) -> int:
+    """Show a run that is done: no configuration is composed, no job is run."""
+    from treespec.analysis.viewer import view  # noqa: PLC0415
+
+    try:
+        shown = view(arguments)
+    except TreespecError as error:
+        _say(f"error: {error}")
+        return BAD_INPUT
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        print(shown.encode(encoding, "replace").decode(encoding), flush=True)
+    except BrokenPipeError:  # a pager that was closed has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return OK
 
 
 def _run_hydra(attempt: Attempt) -> int:

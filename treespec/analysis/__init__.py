@@ -1,0 +1,1 @@
+"""From a run folder to understanding; imports nothing heavy by itself."""
