@@ -54,7 +54,7 @@ LIKELIEST: dict[str, Prior] = {
     "draft_model": Prior(0.9, 0.0),
     "early_exit": Prior(0.8, 0.0),
     "prompt_lookup": Prior(0.8, -0.3, is_free=True),
-    "token_recycling": Prior(0.6, -0.6, is_free=True),
+    "token_recycling": Prior(0.6, -0.9, is_free=True),
 }
 """Priors of sources whose children are ranked by probability."""
 DRAWN: dict[str, Prior] = {

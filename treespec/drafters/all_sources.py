@@ -20,7 +20,7 @@ def all_sources(
     max_ngram: int = 64,
     min_ngram: int = 2,
     max_candidates: int = 8,
-    min_confidence: Sequence[float] = (0.5, 0.5),
+    min_confidence: Sequence[float] = (0.5, 0.8),
 ) -> Cascade:
     """Return the cascade of a lookup, of token recycling and of a draft model.
 

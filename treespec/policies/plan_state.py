@@ -69,12 +69,13 @@ class PlanState:
             record: The step.
             predicted_s: Seconds that it should have taken by the measured costs.
         """
-        state = replace(
-            self,
-            belief=self.belief.observe(record),
-            tokens=RECENT * self.tokens + record.num_committed,
-            seconds=RECENT * self.seconds + predicted_s,
-        )
+        state = replace(self, belief=self.belief.observe(record))
+        if record.num_draft_forwards or not self.has_model or not record.num_accepted:
+            state = replace(
+                state,
+                tokens=RECENT * self.tokens + record.num_committed,
+                seconds=RECENT * self.seconds + predicted_s,
+            )
         if not record.num_draft_forwards:
             saved = self.credit_s + PROBED * predicted_s
             return replace(state, credit_s=saved)
@@ -90,7 +91,9 @@ class PlanState:
 
         Those of the recent steps, and never less than without speculation: the text is
         given, so a token that is accepted now saves what it would cost in the steps
-        that come, and those are likest to the latest.
+        that come, and those are likest to the latest. With a draft model, steps that
+        were copied do not count: where it is asked the text is not being copied, and
+        while copying nobody asks it.
 
         Args:
             plain_s: Seconds of a step without speculation.
