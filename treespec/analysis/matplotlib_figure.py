@@ -1,0 +1,196 @@
+"""Draws a chart with matplotlib: for paper, without the global state of pyplot."""
+
+from __future__ import annotations
+
+from textwrap import fill
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, ScalarFormatter
+
+from treespec.analysis.chart import Chart, Guide, Panel, Points, Spans
+from treespec.analysis.look import INK, PALE, look
+
+_STYLE = {
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": INK,
+    "axes.grid": True,
+    "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.6,
+    "hatch.linewidth": 0.6,
+    "pdf.fonttype": 42,  # text stays text in a paper's PDF
+    "svg.fonttype": "none",
+}
+_WIDTH, _HEIGHT, _ROW = 6.4, 3.6, 0.34
+_SIDE_LEGEND_FROM = 5
+_NARROW = 0.05
+
+
+def draw(chart: Chart) -> Figure:
+    """Return a chart as a figure; one without panels says why in words."""
+    with rc_context(_STYLE):
+        if chart.is_empty:
+            return _words(chart)
+        heights = [_panel_height(panel) for panel in chart.panels]
+        figure = Figure(figsize=(_WIDTH, sum(heights)), layout="constrained")
+        grid = figure.subplots(
+            len(chart.panels), 1, sharex=True, squeeze=False, height_ratios=heights
+        )
+        axes: list[Axes] = list(grid[:, 0])
+        for axis, panel in zip(axes, chart.panels, strict=True):
+            _draw_panel(axis, panel)
+        for axis, panel in zip(axes[-1:], chart.panels[-1:], strict=True):
+            axis.set_xlabel(panel.x_label)
+        axes[0].set_title(fill(chart.title, 80), loc="left", color=INK)
+        if chart.notes:
+            text = fill("; ".join(chart.notes), 100)
+            figure.supxlabel(text, fontsize=7, color=PALE, x=0.01, ha="left")
+        return figure
+
+
+def _panel_height(panel: Panel) -> float:
+    if not panel.categories:
+        return _HEIGHT * panel.height
+    return 1.5 + _ROW * len(panel.categories)
+
+
+def _words(chart: Chart) -> Figure:
+    figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
+    figure.suptitle(fill(chart.title, 80), x=0.02, ha="left", fontsize=10)
+    text = "\n".join(fill(note, 70) for note in chart.notes)
+    figure.text(0.5, 0.5, text, ha="center", va="center", color=INK)
+    return figure
+
+
+def _draw_panel(axis: Axes, panel: Panel) -> None:
+    for mark in panel.marks:
+        if isinstance(mark, Spans):
+            _draw_spans(axis, mark, panel)
+        else:
+            _draw_points(axis, mark, along_x=bool(panel.categories))
+    axis.set_ylabel(panel.y_label)
+    axis.set_xscale(panel.x_scale)
+    axis.set_yscale(panel.y_scale)
+    for side in (axis.xaxis, axis.yaxis):
+        if side.get_scale() == "log":
+            side.set_major_formatter(ScalarFormatter())
+    if panel.categories:
+        axis.set_yticks(range(len(panel.categories)), panel.categories)
+        axis.set_ylim(len(panel.categories) - 0.4, -0.6)
+        axis.grid(visible=False, axis="y")
+    if panel.has_whole_x:
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if panel.x_range is not None:
+        axis.set_xlim(*panel.x_range)
+    if panel.y_range is not None:
+        axis.set_ylim(*panel.y_range)
+    for guide in panel.guides:
+        _draw_guide(axis, guide)
+    _legend(axis)
+
+
+def _draw_points(axis: Axes, points: Points, *, along_x: bool) -> None:
+    style = look(points.style)
+    x, y = np.array(points.x), np.array(points.y)
+    if points.low is not None and points.high is not None:
+        middle = x if along_x else y
+        low, high = np.array(points.low), np.array(points.high)
+        known = np.isfinite(low) & np.isfinite(high)
+        # A mean of rounded numbers may lie outside of its interval by the last bit.
+        reach = np.stack([middle - low, high - middle])[:, known].clip(min=0)
+        axis.errorbar(
+            x[known],
+            y[known],
+            xerr=reach if along_x else None,
+            yerr=None if along_x else reach,
+            fmt="none",
+            ecolor=style.colour,
+            elinewidth=1.1,
+            capsize=2.5,
+        )
+    axis.plot(
+        x,
+        y,
+        color=style.colour,
+        marker=style.marker[0] if points.is_marked else "",
+        linestyle="" if points.join == "none" else style.dash[0],
+        drawstyle="steps-post" if points.join == "steps" else "default",
+        linewidth=1.4,
+        markersize=5,
+        label=points.name,
+    )
+    stars = list(points.stars)
+    if stars:
+        axis.plot(
+            x[stars],
+            y[stars],
+            linestyle="",
+            marker="*",
+            markersize=15,
+            markerfacecolor="none",
+            markeredgecolor=style.colour,
+            markeredgewidth=1.3,
+        )
+
+
+def _draw_spans(axis: Axes, spans: Spans, panel: Panel) -> None:
+    style = look(spans.style)
+    axis.barh(
+        spans.rows,
+        spans.lengths,
+        left=spans.starts,
+        height=0.62,
+        color=style.colour,
+        hatch=style.hatch[0],
+        edgecolor="white",
+        linewidth=0.4,
+        label=spans.name,
+    )
+    widest = panel.x_range[1] - panel.x_range[0] if panel.x_range else np.inf
+    for row, start, length, label in zip(
+        spans.rows, spans.starts, spans.lengths, spans.labels, strict=False
+    ):
+        if length > _NARROW * widest:
+            axis.text(
+                start + length / 2,
+                row,
+                label,
+                ha="center",
+                va="center",
+                fontsize=8,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.2},
+            )
+
+
+def _draw_guide(axis: Axes, guide: Guide) -> None:
+    line = {"color": PALE, "linewidth": 1.0, "linestyle": (0, (1, 1.5)), "zorder": 1}
+    if guide.name:
+        line["label"] = guide.name
+    if guide.kind == "x":
+        axis.axvline(guide.value, **line)
+    elif guide.kind == "y":
+        axis.axhline(guide.value, **line)
+    else:
+        axis.axline((0, 0), slope=1, **line)
+
+
+def _legend(axis: Axes) -> None:
+    handles, labels = axis.get_legend_handles_labels()
+    if not any(labels) or (len(labels) == 1 and not axis.containers):
+        return
+    if max(map(len, labels)) * len(labels) > 60 or len(labels) >= _SIDE_LEGEND_FROM:
+        axis.legend(
+            handles,
+            labels,
+            loc="lower left",
+            bbox_to_anchor=(0, -0.32),
+            frameon=False,
+            ncols=2,
+        )
+    else:
+        axis.legend(handles, labels, frameon=False)

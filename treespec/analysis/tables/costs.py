@@ -1,0 +1,96 @@
+"""What forwards cost by their rows, and the least that they could."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import pandas as pd
+
+from treespec.analysis.results import Results
+from treespec.analysis.tables.frames import by_run, frame_with
+
+SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Rows of a forward that a cost curve shows by default."""
+
+
+class ForwardCosts(Protocol):
+    """Seconds of forwards, as a cost profile or a calibration knows them."""
+
+    def target(self, num_rows: int, /) -> float:
+        """Return the seconds of a target forward."""
+
+    def draft(self, num_rows: int, /) -> float:
+        """Return the seconds of a draft model's forward."""
+
+
+def cost_curve(costs: ForwardCosts, sizes: Sequence[int] = SIZES) -> pd.DataFrame:
+    """Return the seconds of forwards of both models, by rows.
+
+    Returns:
+        ``model`` (``target`` or ``draft``), ``num_rows``, ``seconds``.
+    """
+    models = (("target", costs.target), ("draft", costs.draft))
+    rows = [
+        {"model": name, "num_rows": size, "seconds": seconds(size)}
+        for name, seconds in models
+        for size in sizes
+    ]
+    return frame_with(rows, ("model", "num_rows", "seconds"))
+
+
+def measured_costs(results: Results) -> pd.DataFrame:
+    """Return what verifying took in the steps of each run, by rows: medians.
+
+    A tree of N nodes has N + 1 rows. Plain steps of the baseline are those of one row.
+
+    Returns:
+        ``run``, ``num_rows``, ``num_steps``, ``seconds``, ``low``, ``high`` (the
+        quartiles).
+    """
+    timed = results.steps[["run", "num_nodes", "verify_s"]]
+    rows = []
+    for run, steps in by_run(timed, results):
+        for num_nodes, part in steps.groupby("num_nodes"):
+            low, middle, high = np.percentile(
+                part["verify_s"].to_numpy(dtype=float), (25, 50, 75)
+            )
+            rows.append(
+                {
+                    "run": run,
+                    "num_rows": int(str(num_nodes)) + 1,
+                    "num_steps": len(part),
+                    "seconds": middle,
+                    "low": low,
+                    "high": high,
+                }
+            )
+    columns = ("run", "num_rows", "num_steps", "seconds", "low", "high")
+    return frame_with(rows, columns)
+
+
+def roofline(curve: pd.DataFrame) -> pd.DataFrame:
+    """Return the roofline that a curve's own measurements draw, size by size.
+
+    Reading the weights takes as long as one row does; computing takes rows times the
+    cheapest row that was seen. No forward is quicker than the larger of the two: where
+    the first is, further rows are free, and where the second is, they cost in full.
+
+    Args:
+        curve: ``num_rows`` and ``seconds`` of one model.
+
+    Returns:
+        ``num_rows``, ``seconds``, ``bound`` (``memory`` or ``compute``).
+    """
+    sizes = curve["num_rows"].to_numpy(dtype=float)
+    seconds = curve["seconds"].to_numpy(dtype=float)
+    memory_s = seconds[sizes.argmin()]
+    compute_s = sizes * (seconds / sizes).min()
+    return pd.DataFrame(
+        {
+            "num_rows": curve["num_rows"].to_numpy(),
+            "seconds": np.maximum(memory_s, compute_s),
+            "bound": np.where(compute_s > memory_s, "compute", "memory"),
+        }
+    )
