@@ -16,15 +16,25 @@ if TYPE_CHECKING:
     from treespec.analysis.chart import Chart
     from treespec.analysis.live import results_of
     from treespec.analysis.loading import load_results
+    from treespec.analysis.replaying import replay
     from treespec.analysis.results import Results
 
-__all__ = ["Chart", "Results", "load_results", "plots", "results_of", "tables"]
+__all__ = [
+    "Chart",
+    "Results",
+    "load_results",
+    "plots",
+    "replay",
+    "results_of",
+    "tables",
+]
 
 _HOMES = {
     "Chart": "chart",
     "Results": "results",
     "load_results": "loading",
     "plots": "plots",
+    "replay": "replaying",
     "results_of": "live",
     "tables": "tables",
 }
@@ -48,4 +58,4 @@ def __getattr__(name: str) -> Any:
             f"treespec.analysis.{name} needs {error.name}, which is not installed: "
             "pip install 'treespec[analysis]'"
         ) from error
-    return module if name == _HOMES[name] else getattr(module, name)
+    return getattr(module, name, module)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from textwrap import fill
+from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
@@ -13,7 +14,7 @@ from matplotlib.ticker import MaxNLocator, ScalarFormatter
 from treespec.analysis.chart import Chart, Guide, Panel, Points, Spans
 from treespec.analysis.look import INK, PALE, look
 
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 10,
     "axes.spines.top": False,
@@ -168,7 +169,12 @@ def _draw_spans(axis: Axes, spans: Spans, panel: Panel) -> None:
 
 
 def _draw_guide(axis: Axes, guide: Guide) -> None:
-    line = {"color": PALE, "linewidth": 1.0, "linestyle": (0, (1, 1.5)), "zorder": 1}
+    line: dict[str, Any] = {
+        "color": PALE,
+        "linewidth": 1.0,
+        "linestyle": (0, (1, 1.5)),
+        "zorder": 1,
+    }
     if guide.name:
         line["label"] = guide.name
     if guide.kind == "x":

@@ -77,7 +77,7 @@ def _points(points: Points, panel: Panel) -> go.Scatter:
         y=points.y,
         name=_plain(points.name),
         showlegend=bool(points.name),
-        mode="+".join(mode for mode, wanted in modes.items() if wanted),
+        mode="+".join(mode for mode, wanted in modes.items() if wanted) or "none",
         line={
             "color": style.colour,
             "dash": style.dash[1],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,10 +49,10 @@ class Results:
 
     def notes(self) -> list[str]:
         """Return a line for each run that is not done: its name, status and error."""
+        told = self.unfinished[["run", "status", "error"]].fillna("")
         return [
-            f"{row.run}: {row.status}"
-            + ("" if pd.isna(row.error) else f", {row.error}")
-            for row in self.unfinished.itertuples()
+            f"{run}: {status}" + (f", {error}" if error else "")
+            for run, status, error in told.astype(object).to_numpy()
         ]
 
     def varied(self) -> pd.DataFrame:
@@ -71,11 +72,14 @@ class Results:
             words = [str(row[n]) for n in ("drafter", "policy") if pd.notna(row[n])]
             return {row["run"]: " + ".join(words) or str(row["run"])}
         varied = self.varied()
-        names = {str(run): _label(varied.loc[run]) for run in varied.index}
-        taken = pd.Series(list(names.values())).value_counts()
+        common = varied.dropna(axis="columns")
+        names = [_label(common.loc[run]) for run in common.index]
+        if len(set(names)) < len(names):  # keys that only some of them have, too
+            names = [_label(varied.loc[run]) for run in varied.index]
+        taken = Counter(names)
         return {
-            run: name if name and taken[name] == 1 else f"{name} {run}".strip()
-            for run, name in names.items()
+            str(run): name if name and taken[name] == 1 else f"{name} {run}".strip()
+            for run, name in zip(varied.index, names, strict=True)
         }
 
     def where(self, keep: Callable[[pd.DataFrame], pd.Series]) -> Results:

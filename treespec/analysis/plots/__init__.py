@@ -11,6 +11,7 @@ from treespec.analysis.plots.acceptance import (
 from treespec.analysis.plots.bound import rule_and_bound
 from treespec.analysis.plots.calibration import expected_and_realised, reliability
 from treespec.analysis.plots.costs import cost_curves, measured_costs
+from treespec.analysis.plots.pay import break_even
 from treespec.analysis.plots.speed import (
     latencies,
     speed_by_nodes,
@@ -21,6 +22,7 @@ from treespec.analysis.plots.time import generation, time_shares
 __all__ = [
     "acceptance_by_depth",
     "acceptance_by_rank",
+    "break_even",
     "cost_curves",
     "expected_and_realised",
     "generation",

@@ -68,8 +68,8 @@ def generation(results: Results, prompt: str, run: str | None = None) -> Chart:
     title = f"Generation of {prompt!r}"
     ids = results.prompts.loc[results.prompts["run"] == name, "id"]
     if ids.isna().all():
-        told = "No prompt is recorded here; of a W&B run, load the run folder."
-        return nothing(title, results.only(name), told, results.steps.head(0))
+        why = "No prompt is recorded here; of a W&B run, load the run folder."
+        return nothing(title, results.only(name), why, results.steps.head(0))
     tokens = tables.tokens_over_time(results, prompt, name)
     phases = tables.phases_of_generation(results, prompt, name)
     x_label = "Time since admission (s)"

@@ -10,6 +10,7 @@ from treespec.analysis.tables.calibration import (
     reliability,
 )
 from treespec.analysis.tables.costs import cost_curve, measured_costs, roofline
+from treespec.analysis.tables.pay import break_even, forecast_speedup
 from treespec.analysis.tables.speed import (
     ALL,
     latencies,
@@ -26,8 +27,10 @@ __all__ = [
     "ALL",
     "acceptance_by_depth",
     "acceptance_by_rank",
+    "break_even",
     "cost_curve",
     "expected_and_realised",
+    "forecast_speedup",
     "latencies",
     "measured_costs",
     "phases_of_generation",

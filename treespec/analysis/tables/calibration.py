@@ -44,7 +44,7 @@ def reliability(results: Results, num_bins: int = 10) -> pd.DataFrame:
                 {
                     "run": run,
                     "source": source,
-                    "bin": int(number),
+                    "bin": int(str(number)),
                     "mean_prob": float(bin_nodes["judged_probs"].mean()),
                     "num_judged": len(bin_nodes),
                     "num_accepted": num_hits,
