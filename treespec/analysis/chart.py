@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure as InteractiveFigure
 
 Join = Literal["line", "steps", "none"]
+Mark = Literal["own", "star", "none"]
 Scale = Literal["linear", "log"]
 _DOTS_PER_INCH = 110
 
@@ -36,8 +37,10 @@ class Points:
         high: Upper ends.
         join: Whether a line joins them, and how.
         style: Which colour, marker and dash; kinds with the same are alike.
-        is_marked: Whether each point has a marker.
-        stars: Places in ``x`` of points to be starred.
+        mark: The style's own marker at each point, a hollow star, or none.
+        stars: Places in ``x`` of points to be starred besides.
+        dodge: By how much paper shows them to the right of ``x`` (or below ``y`` where
+            the panel has categories), so that equal numbers do not hide each other.
         labels: What hovering shows of each point, besides its numbers.
     """
 
@@ -48,8 +51,9 @@ class Points:
     high: tuple[float, ...] | None = None
     join: Join = "line"
     style: int = 0
-    is_marked: bool = True
+    mark: Mark = "own"
     stars: tuple[int, ...] = ()
+    dodge: float = 0.0
     labels: tuple[str, ...] = ()
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, ScalarFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator
 
-from treespec.analysis.chart import Chart, Guide, Panel, Points, Spans
+from treespec.analysis.chart import Chart, Guide, Mark, Panel, Points, Spans
 from treespec.analysis.look import INK, PALE, look
 
 _STYLE: dict[Any, Any] = {
@@ -28,8 +28,9 @@ _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
 }
 _WIDTH, _HEIGHT, _ROW = 6.4, 3.6, 0.34
-_SIDE_LEGEND_FROM = 5
+_TITLE_WIDTH, _NOTE_WIDTH = 68, 100
 _NARROW = 0.05
+_STAR: dict[str, Any] = {"marker": "*", "markersize": 13, "markerfacecolor": "none"}
 
 
 def draw(chart: Chart) -> Figure:
@@ -45,13 +46,35 @@ def draw(chart: Chart) -> Figure:
         axes: list[Axes] = list(grid[:, 0])
         for axis, panel in zip(axes, chart.panels, strict=True):
             _draw_panel(axis, panel)
-        for axis, panel in zip(axes[-1:], chart.panels[-1:], strict=True):
-            axis.set_xlabel(panel.x_label)
-        axes[0].set_title(fill(chart.title, 80), loc="left", color=INK)
+        axes[-1].set_xlabel(chart.panels[-1].x_label)
+        axes[0].set_title(fill(chart.title, _TITLE_WIDTH), loc="left", color=INK)
+        _legend(figure, chart)
         if chart.notes:
-            text = fill("; ".join(chart.notes), 100)
+            text = fill("; ".join(chart.notes), _NOTE_WIDTH)
             figure.supxlabel(text, fontsize=7, color=PALE, x=0.01, ha="left")
         return figure
+
+
+def _legend(figure: Figure, chart: Chart) -> None:
+    """Name every kind of mark once, below all panels."""
+    named = {
+        label: handle
+        for axis in figure.axes
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+        if label not in _told_by_axes(chart)
+    }
+    if named:
+        figure.legend(
+            named.values(),
+            named.keys(),
+            loc="outside lower left",
+            ncols=3 if max(map(len, named)) < 26 else 2,
+            frameon=False,
+        )
+
+
+def _told_by_axes(chart: Chart) -> set[str]:
+    return {name for panel in chart.panels for name in panel.categories}
 
 
 def _panel_height(panel: Panel) -> float:
@@ -62,7 +85,7 @@ def _panel_height(panel: Panel) -> float:
 
 def _words(chart: Chart) -> Figure:
     figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
-    figure.suptitle(fill(chart.title, 80), x=0.02, ha="left", fontsize=10)
+    figure.suptitle(fill(chart.title, _TITLE_WIDTH), x=0.02, ha="left", fontsize=10)
     text = "\n".join(fill(note, 70) for note in chart.notes)
     figure.text(0.5, 0.5, text, ha="center", va="center", color=INK)
     return figure
@@ -79,7 +102,9 @@ def _draw_panel(axis: Axes, panel: Panel) -> None:
     axis.set_yscale(panel.y_scale)
     for side in (axis.xaxis, axis.yaxis):
         if side.get_scale() == "log":
-            side.set_major_formatter(ScalarFormatter())
+            side.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+            side.set_major_formatter("{x:g}")
+            side.set_minor_formatter("")
     if panel.categories:
         axis.set_yticks(range(len(panel.categories)), panel.categories)
         axis.set_ylim(len(panel.categories) - 0.4, -0.6)
@@ -92,12 +117,12 @@ def _draw_panel(axis: Axes, panel: Panel) -> None:
         axis.set_ylim(*panel.y_range)
     for guide in panel.guides:
         _draw_guide(axis, guide)
-    _legend(axis)
 
 
 def _draw_points(axis: Axes, points: Points, *, along_x: bool) -> None:
     style = look(points.style)
     x, y = np.array(points.x), np.array(points.y)
+    x, y = (x, y + points.dodge) if along_x else (x + points.dodge, y)
     if points.low is not None and points.high is not None:
         middle = x if along_x else y
         low, high = np.array(points.low), np.array(points.high)
@@ -114,29 +139,23 @@ def _draw_points(axis: Axes, points: Points, *, along_x: bool) -> None:
             elinewidth=1.1,
             capsize=2.5,
         )
+    marks: dict[Mark, dict[str, Any]] = {
+        "own": {"marker": style.marker[0], "markersize": 5},
+        "star": _STAR,
+        "none": {},
+    }
     axis.plot(
         x,
         y,
         color=style.colour,
-        marker=style.marker[0] if points.is_marked else "",
         linestyle="" if points.join == "none" else style.dash[0],
         drawstyle="steps-post" if points.join == "steps" else "default",
         linewidth=1.4,
-        markersize=5,
         label=points.name,
+        **marks[points.mark],
     )
     stars = list(points.stars)
-    if stars:
-        axis.plot(
-            x[stars],
-            y[stars],
-            linestyle="",
-            marker="*",
-            markersize=15,
-            markerfacecolor="none",
-            markeredgecolor=style.colour,
-            markeredgewidth=1.3,
-        )
+    axis.plot(x[stars], y[stars], color=style.colour, linestyle="", **_STAR)
 
 
 def _draw_spans(axis: Axes, spans: Spans, panel: Panel) -> None:
@@ -183,20 +202,3 @@ def _draw_guide(axis: Axes, guide: Guide) -> None:
         axis.axhline(guide.value, **line)
     else:
         axis.axline((0, 0), slope=1, **line)
-
-
-def _legend(axis: Axes) -> None:
-    handles, labels = axis.get_legend_handles_labels()
-    if not any(labels) or (len(labels) == 1 and not axis.containers):
-        return
-    if max(map(len, labels)) * len(labels) > 60 or len(labels) >= _SIDE_LEGEND_FROM:
-        axis.legend(
-            handles,
-            labels,
-            loc="lower left",
-            bbox_to_anchor=(0, -0.32),
-            frameon=False,
-            ncols=2,
-        )
-    else:
-        axis.legend(handles, labels, frameon=False)

@@ -70,11 +70,12 @@ def _panel_height(panel: Panel) -> float:
 
 def _points(points: Points, panel: Panel) -> go.Scatter:
     style = look(points.style)
-    modes = {"lines": points.join != "none", "markers": points.is_marked}
+    modes = {"lines": points.join != "none", "markers": points.mark != "none"}
+    symbol = "star-open" if points.mark == "star" else style.marker[1]
     errors = _errors(points, along_x=bool(panel.categories))
     return go.Scatter(
         x=points.x,
-        y=points.y,
+        y=[y + points.dodge for y in points.y] if panel.categories else points.y,
         name=_plain(points.name),
         showlegend=bool(points.name),
         mode="+".join(mode for mode, wanted in modes.items() if wanted) or "none",
@@ -83,7 +84,7 @@ def _points(points: Points, panel: Panel) -> go.Scatter:
             "dash": style.dash[1],
             "shape": _SHAPES[points.join],
         },
-        marker={"color": style.colour, "symbol": style.marker[1], "size": 8},
+        marker={"color": style.colour, "symbol": symbol, "size": 8},
         text=[_plain(label) for label in points.labels] or None,
         **errors,
     )

@@ -14,7 +14,7 @@ from treespec.analysis.plots.shared import (
 )
 from treespec.analysis.results import Results
 
-_SHARE = (0.0, 1.0)
+_SHARE = (0.0, 1.03)  # room for a marker at 1
 
 
 def acceptance_by_depth(results: Results) -> Chart:

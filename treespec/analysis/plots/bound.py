@@ -28,20 +28,20 @@ def rule_and_bound(results: Results) -> Chart:
     for kind in kinds(results, frame):
         rule = rates(kind, "depth")
         bound = Points(
-            name=f"{kind.label}: bound",
+            name=f"{kind.label}: optimal bound",
             x=floats(kind.rows["depth"]),
             y=floats(kind.rows["optimal"]),
             join="none",
             style=kind.style,
-            is_marked=False,
-            stars=tuple(range(len(kind.rows))),
+            mark="star",
+            dodge=rule.dodge,
         )
         marks += [rule, bound]
     panel = Panel(
         x_label="Depth of the children (tokens)",
         y_label="A child accepted, of evaluated nodes\n(share, 95% interval)",
         marks=tuple(marks),
-        y_range=(0.0, 1.0),
+        y_range=(0.0, 1.03),
         has_whole_x=True,
     )
     num_evaluated = int(frame["num_evaluated"].sum())

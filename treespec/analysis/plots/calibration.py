@@ -37,6 +37,7 @@ def reliability(results: Results, num_bins: int = 10) -> Chart:
             y=floats(rows["rate"]),
             low=floats(rows["low"]),
             high=floats(rows["high"]),
+            join="none",
             style=style,
             labels=tuple(counted(int(n), "node") for n in rows["num_judged"]),
         )
@@ -50,7 +51,7 @@ def reliability(results: Results, num_bins: int = 10) -> Chart:
         marks=marks,
         guides=(_DIAGONAL,),
         x_range=(0.0, 1.0),
-        y_range=(0.0, 1.0),
+        y_range=(0.0, 1.03),
         height=1.2,
     )
     n = counted(int(frame["num_judged"].sum()), "judged node")
@@ -76,6 +77,7 @@ def expected_and_realised(results: Results, num_bins: int = 8) -> Chart:
             y=floats(kind.rows["realised"]),
             low=floats(kind.rows["low"]),
             high=floats(kind.rows["high"]),
+            join="none",
             style=kind.style,
         )
         for kind in kinds(results, frame)

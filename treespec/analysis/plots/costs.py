@@ -74,7 +74,7 @@ def _curve(
 def _roof(name: str, curve: pd.DataFrame, style: int) -> Points:
     roof = tables.roofline(curve)
     x, y = floats(roof["num_rows"]), _ms(roof["seconds"])
-    return Points(name, x, y, style=style, is_marked=False)
+    return Points(name, x, y, style=style, mark="none")
 
 
 def _ms(seconds: pd.Series) -> tuple[float, ...]:

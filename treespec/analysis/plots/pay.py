@@ -34,6 +34,7 @@ def break_even(results: Results) -> Chart:
             high=floats(rows["high"]),
             join="none",
             style=2 * kind.style,
+            dodge=kind.dodge,
             labels=tuple(counted(int(n), "step") for n in rows["num_steps"]),
         )
         least = Points(
@@ -41,7 +42,7 @@ def break_even(results: Results) -> Chart:
             x=x,
             y=floats(rows["break_even"]),
             style=2 * kind.style + 1,
-            is_marked=False,
+            mark="none",
         )
         marks += [kept, least]
     panel = Panel(

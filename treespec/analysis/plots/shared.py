@@ -12,6 +12,7 @@ from treespec.analysis.look import NUM_STYLES
 from treespec.analysis.results import Results
 
 _MAX_NOTES = 3
+_DODGE = 0.06
 
 
 def floats(values: pd.Series) -> tuple[float, ...]:
@@ -68,11 +69,13 @@ class Kind:
     Attributes:
         label: The run's name in the legend.
         style: Its look.
+        dodge: How far to the right it is shown where the axis has whole numbers.
         rows: Its rows.
     """
 
     label: str
     style: int
+    dodge: float
     rows: pd.DataFrame
 
 
@@ -80,8 +83,10 @@ def kinds(results: Results, frame: pd.DataFrame) -> Iterator[Kind]:
     """Return the rows of each run, as many runs as can be told apart."""
     labels, present = results.labels(), set(frame["run"])
     runs = [run for run in results.runs["run"] if run in present]
-    for style, run in enumerate(runs[:NUM_STYLES]):
-        yield Kind(labels[run], style, frame[frame["run"] == run])
+    shown = runs[:NUM_STYLES]
+    for style, run in enumerate(shown):
+        dodge = (style - (len(shown) - 1) / 2) * _DODGE
+        yield Kind(labels[run], style, dodge, frame[frame["run"] == run])
 
 
 def too_many(frame: pd.DataFrame, column: str = "run") -> tuple[str, ...]:
@@ -105,6 +110,7 @@ def rates(kind: Kind, x: str, y: str = "rate", *, prefix: str = "") -> Points:
         low=floats(rows[f"{prefix}low"]),
         high=floats(rows[f"{prefix}high"]),
         style=kind.style,
+        dodge=kind.dodge,
     )
 
 

@@ -32,7 +32,7 @@ def speed_by_nodes(results: Results) -> Chart:
     series = list(frame.groupby("series", sort=False))
     marks = tuple(
         Points(
-            name=f"{name} (\u2606 fastest)",
+            name=f"{name} (fastest: star)",
             x=floats(rows["mean_nodes"]),
             y=floats(rows["speedup"]),
             low=floats(rows["low"]),
@@ -80,16 +80,16 @@ def speedup_by_category(results: Results) -> Chart:
 def _forest(kind: Kind, order: list[str], num_kinds: int) -> Points:
     """Return a run's intervals, a little above or below those of the others."""
     spread = 0.6 / num_kinds
-    shift = (kind.style - (num_kinds - 1) / 2) * spread
     rows = kind.rows
     return Points(
         name=kind.label,
         x=floats(rows["speedup"]),
-        y=tuple(order.index(name) + shift for name in rows["category"]),
+        y=tuple(float(order.index(name)) for name in rows["category"]),
         low=floats(rows["low"]),
         high=floats(rows["high"]),
         join="none",
         style=kind.style,
+        dodge=(kind.style - (num_kinds - 1) / 2) * spread,
     )
 
 
@@ -120,13 +120,13 @@ def latencies(results: Results) -> Chart:
                     y=(0.0, *floats(rows["share"])),
                     join="steps",
                     style=2 * kind.style + offset,
-                    is_marked=False,
+                    mark="none",
                 )
             )
     panel = Panel(
         x_label="Latency, first token included (ms)",
         y_label="Requests that took no longer (share)",
         marks=tuple(marks),
-        y_range=(0.0, 1.0),
+        y_range=(0.0, 1.03),
     )
     return chart(f"{title} (n = {about_prompts(results)})", [panel], results, frame)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treespec.analysis import tables
-from treespec.analysis.chart import Chart, Guide, Panel, Points, Spans
+from treespec.analysis.chart import Chart, Panel, Points, Spans
 from treespec.analysis.plots.shared import (
     about_prompts,
     counted,
@@ -80,7 +80,7 @@ def generation(results: Results, prompt: str, run: str | None = None) -> Chart:
             y=floats(rows["num_tokens"]),
             join="steps",
             style=style,
-            is_marked=False,
+            mark="none",
         )
         for style, (mode, word) in enumerate(
             (("speculative", "speculative"), ("baseline", "without speculation"))
@@ -98,14 +98,8 @@ def generation(results: Results, prompt: str, run: str | None = None) -> Chart:
         for row, phase in enumerate(PHASES)
         for rows in [phases[phases["phase"] == phase]]
     )
-    prefill_s = float(tokens["time_s"].min())
     panels = (
-        Panel(
-            x_label,
-            "Tokens so far",
-            curves,
-            guides=(Guide("x", prefill_s, "first token"),),
-        ),
+        Panel(x_label, "Tokens so far", curves),
         Panel(x_label, "Phase of the step", bars, categories=PHASES),
     )
     num_steps, num_tokens = phases["step"].nunique(), int(tokens["num_tokens"].max())

@@ -73,9 +73,10 @@ def measured_costs(results: Results) -> pd.DataFrame:
 def roofline(curve: pd.DataFrame) -> pd.DataFrame:
     """Return the roofline that a curve's own measurements draw, size by size.
 
-    Reading the weights takes as long as one row does; computing takes rows times the
-    cheapest row that was seen. No forward is quicker than the larger of the two: where
-    the first is, further rows are free, and where the second is, they cost in full.
+    Reading the weights takes as long as the quickest forward; computing takes rows
+    times the cheapest row that was seen. No forward was quicker than the larger of the
+    two: where that is the first, further rows are free; where the second, they cost in
+    full.
 
     Args:
         curve: ``num_rows`` and ``seconds`` of one model.
@@ -85,7 +86,7 @@ def roofline(curve: pd.DataFrame) -> pd.DataFrame:
     """
     sizes = curve["num_rows"].to_numpy(dtype=float)
     seconds = curve["seconds"].to_numpy(dtype=float)
-    memory_s = seconds[sizes.argmin()]
+    memory_s = seconds.min()
     compute_s = sizes * (seconds / sizes).min()
     return pd.DataFrame(
         {

@@ -52,7 +52,7 @@ def break_even(results: Results) -> pd.DataFrame:
                     "plain_s": plain_s,
                     "break_even": least,
                     "accepted": mean["mean"],
-                    "low": mean["low"],
+                    "low": float(np.maximum(mean["low"], 0.0)),
                     "high": mean["high"],
                     "pays": _verdict(mean["low"], mean["high"], least),
                 }
