@@ -21,6 +21,7 @@ RUNS = runs_folder()
 
 # %%
 import numpy as np
+import pandas as pd
 
 from treespec.analysis import load_results, plots, tables
 from treespec.stats import bootstrap_interval
@@ -53,8 +54,8 @@ plots.acceptance_by_depth(results)
 # %%
 committed = results.prompts.pivot(index="id", columns="run", values="num_committed")
 forwards = results.prompts.pivot(index="id", columns="run", values="num_steps")
-both = committed[[chain, tree]].join(forwards[[chain, tree]], rsuffix=" steps").dropna()
-rows = both.to_numpy(dtype=float)
+sides = committed[[chain, tree]], forwards[[chain, tree]]
+rows = pd.concat(sides, axis="columns").dropna().to_numpy(dtype=float)
 
 
 def gain(sums):

@@ -14,8 +14,8 @@
 # Papers show acceptance by position in two ways, and mixing them up is easy:
 #
 # - *unconditional*: of all steps, the share that accepted a draft at the depth;
-# - *conditional*: of the steps that accepted everything above, as vLLM reports it and
-#   SPEED-Bench (2604.09557) tabulates it.
+# - *conditional*: of the steps that accepted everything above, as vLLM and
+#   SPEED-Bench (2604.09557) define it.
 #
 # Leviathan et al. (2211.17192) assume that every draft is accepted with one
 # probability, whatever came before. Then the conditional curve is flat, the
@@ -26,8 +26,8 @@
 from example import runs_folder
 
 RUNS = runs_folder()
-# Unconditional acceptance by position of gpt-oss-120b with a chain, one run of vLLM at
-# batch 8 and temperature 1, as reported: another pair, only its shape compares.
+# Unconditional acceptance by position of gpt-oss-120b with a chain: a single public run
+# of vLLM at batch 8 and temperature 1, of no paper. Another pair: its shape compares.
 REPORTED = [0.58, 0.31, 0.16, 0.08, 0.04]
 
 # %%

@@ -64,25 +64,18 @@ tables.break_even(results)[columns].round(2)
 # %% [markdown]
 # ## Advice
 #
-# How deep should a chain be? Cutting it at depth d keeps what was accepted down to d,
-# and costs d rows less the cut. The curve below weighs the two, for the first run.
+# How deep should it draft? Cutting every tree at depth d loses what was accepted below
+# and saves what was verified there. A first guess, before a sweep over
+# `controller.max_depth`.
+
+# %%
+forecast = tables.forecast_by_depth(results)
+forecast.round(2)
 
 # %%
 run = results.runs["run"].iloc[0]
-depths = tables.acceptance_by_depth(results.only(run))
-costs = tables.measured_costs(results.only(run)).set_index("num_rows")["seconds"]
-plain_s = costs.loc[1]
-costs = costs.cummax()  # a row more never saves time: what says so is noise
-kept = 1 + depths.set_index("depth")["rate"].cumsum()
-speed = {0: 1.0}
-for depth, tokens in kept.items():
-    rows = costs[costs.index <= depth + 1]
-    speed[depth] = tokens * plain_s / rows.iloc[-1]
-best = max(speed, key=speed.get)
-for depth, times in speed.items():
-    print(f"depth {depth}: {times:.2f}x" + (" <- best" if depth == best else ""))
-
-# %%
+of_run = forecast[(forecast["run"] == run) & forecast["is_best"]]
+best = int(of_run["depth"].iloc[0])
 row = results.runs.set_index("run").loc[run]
 told = row["speedup"], row["speedup_low"], row["speedup_high"]
 if best == 0:

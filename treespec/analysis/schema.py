@@ -1,8 +1,8 @@
 """Columns and types of the four tables, the same wherever the numbers come from.
 
-Whole numbers, words and truths are pandas' nullable types; seconds and rates are
-``float64``, where what is not known is NaN. Lists stay Arrow lists, which cost
-nothing to load and can be exploded.
+Whole numbers and truths are pandas' nullable types, words its ``str``; seconds and
+rates are ``float64``, where what is not known is NaN. Lists stay Arrow lists, which
+cost nothing to load and can be exploded.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -140,7 +141,7 @@ RUN_STEP_SCHEMA = STEP_SCHEMA.insert(0, pa.field("run", pa.string()))
 RUN_NODE_SCHEMA = NODE_SCHEMA.insert(0, pa.field("run", pa.string()))
 
 _PANDAS_TYPES = {
-    pa.string(): pd.StringDtype(),
+    pa.string(): pd.StringDtype(na_value=np.nan),  # NA == "word" is False, not NA
     pa.int32(): pd.Int32Dtype(),
     pa.int64(): pd.Int64Dtype(),
     pa.bool_(): pd.BooleanDtype(),

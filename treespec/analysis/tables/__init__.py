@@ -10,7 +10,11 @@ from treespec.analysis.tables.calibration import (
     reliability,
 )
 from treespec.analysis.tables.costs import cost_curve, measured_costs, roofline
-from treespec.analysis.tables.pay import break_even, forecast_speedup
+from treespec.analysis.tables.pay import (
+    break_even,
+    forecast_by_depth,
+    forecast_speedup,
+)
 from treespec.analysis.tables.speed import (
     ALL,
     latencies,
@@ -30,6 +34,7 @@ __all__ = [
     "break_even",
     "cost_curve",
     "expected_and_realised",
+    "forecast_by_depth",
     "forecast_speedup",
     "latencies",
     "measured_costs",

@@ -9,7 +9,6 @@ from treespec.analysis.tables.frames import (
     by_run,
     exploded,
     frame_with,
-    is_word,
     rate_columns,
     speculative_steps,
 )
@@ -32,7 +31,9 @@ def acceptance_by_depth(results: Results) -> pd.DataFrame:
     for run, steps in by_run(speculative_steps(results), results):
         accepted = steps["num_accepted"].to_numpy(dtype=int)
         has_nodes = steps["num_nodes"].to_numpy(dtype=int) > 0
-        evaluated = accepted + (has_nodes & is_word(steps["next_kind"], "recovered"))
+        evaluated = accepted + (
+            has_nodes & (steps["next_kind"] == "recovered").to_numpy()
+        )
         for depth in range(1, int(steps["depth"].max()) + 1):
             num_hits = int((accepted >= depth).sum())
             num_arrived = int((evaluated >= depth).sum())

@@ -8,7 +8,6 @@ from treespec.analysis.results import Results
 from treespec.analysis.tables.frames import (
     by_run,
     frame_with,
-    is_word,
     mean_columns,
     rate_columns,
 )
@@ -28,13 +27,13 @@ def rule_and_bound(results: Results) -> pd.DataFrame:
         ``run``, ``depth``, ``num_evaluated``, ``rate``, ``low``, ``high`` (the rule),
         ``optimal``, ``optimal_low``, ``optimal_high``, ``gap``.
     """
-    nodes = results.nodes[is_word(results.nodes["mode"], "speculative")]
+    nodes = results.nodes[results.nodes["mode"] == "speculative"]
     evaluated = nodes[nodes["optimal_acceptance"].notna()]
     rows = []
     for run, of_run in by_run(evaluated, results):
-        families = of_run.assign(
-            is_accepted=is_word(of_run["verdict"], "accepted")
-        ).groupby([*_STEP, "parent"], sort=False)
+        families = of_run.assign(is_accepted=of_run["verdict"] == "accepted").groupby(
+            [*_STEP, "parent"], sort=False
+        )
         per_family = families.agg(
             depth=("depth", "first"),
             is_accepted=("is_accepted", "any"),

@@ -20,13 +20,7 @@ NAN = float("nan")
 
 def speculative_steps(results: Results) -> pd.DataFrame:
     """Return the steps that may have drafted."""
-    return results.steps[is_word(results.steps["mode"], "speculative")]
-
-
-def is_word(words: pd.Series, word: str) -> NDArray[np.bool_]:
-    """Return where a column of words is one of them; where none is known it is not."""
-    same: NDArray[np.bool_] = words.fillna("").to_numpy(dtype=object) == word
-    return same
+    return results.steps[results.steps["mode"] == "speculative"]
 
 
 def by_run(frame: pd.DataFrame, results: Results) -> Iterable[tuple[str, pd.DataFrame]]:
