@@ -40,6 +40,7 @@ from treespec.sinks.rows import step_sums
 from treespec.types import GenerationResult
 from treespec.verifiers import TreeAttention
 
+_MAX_POSITIONS = 1_000_000
 _SPENT = ("draft_s", "plan_s", "verify_s", "accept_s", "commit_s", "step_s")
 
 
@@ -93,12 +94,24 @@ def replay(
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A prompt and what the target wrote after it."""
+    """A prompt and what the target wrote after it.
+
+    Attributes:
+        id: Its name.
+        category: What kind of task it is.
+        prompt: Tokens of the prompt.
+        tokens: Tokens of the text.
+        max_new_tokens: How long the text might have become: near its limit trees are
+            smaller, near an end that nobody foresees they are not.
+        ends: Whether its last token ended it.
+    """
 
     id: str
     category: str
     prompt: tuple[int, ...]
     tokens: tuple[int, ...]
+    max_new_tokens: int
+    ends: bool
 
 
 def _check(drafter: AbstractDrafter) -> None:
@@ -115,12 +128,22 @@ def _texts(results: Results, run: str) -> list[_Text]:
         raise TreespecError(
             f"run {run} has no texts; load a run folder with at least one prompt"
         )
-    return [
-        _Text(str(name), str(category), tuple(prompt), tuple(tokens))
-        for name, category, prompt, tokens in prompts[
-            ["id", "category", "prompt_tokens", "tokens"]
-        ].itertuples(index=False)
-    ]
+    limits = results.runs.loc[results.runs["run"] == run, "max_new_tokens"]
+    limit = int(limits.fillna(0).iloc[0])
+    return [_text(row, limit) for _, row in prompts.iterrows()]
+
+
+def _text(row: pd.Series, limit: int) -> _Text:
+    ends = row["finish_reason"] == "eos"
+    num_tokens = int(row["num_tokens"])
+    return _Text(
+        id=str(row["id"]),
+        category=str(row["category"]),
+        prompt=tuple(row["prompt_tokens"]),
+        tokens=tuple(row["tokens"]),
+        max_new_tokens=max(limit, num_tokens) if ends else num_tokens,
+        ends=ends,
+    )
 
 
 def _decode(
@@ -143,8 +166,10 @@ def _decode(
             acceptance=Greedy(),
             verifier=TreeAttention(),
             controller=budget,
+            eos_ids=frozenset(tokens[-1:] if text.ends else ()),
         )
-        (result,) = decoder.generate([prompt], max_new_tokens=len(tokens))
+        limit = text.max_new_tokens
+        (result,) = decoder.generate([prompt], max_new_tokens=limit)
         assert list(result.tokens) == tokens, "greedy decoding keeps the text"
         results.append(result)
     return results
@@ -165,7 +190,7 @@ def _stand_in(
         return row
 
     # The table's type asks for a sequence of numbers, and a tensor is one.
-    return TableModel(logits, vocab_size, len(whole) + 1)  # type: ignore[arg-type]
+    return TableModel(logits, vocab_size, _MAX_POSITIONS)  # type: ignore[arg-type]
 
 
 def _prompt_row(index: int, text: _Text, result: GenerationResult) -> Row:

@@ -36,8 +36,8 @@ def break_even(results: Results) -> pd.DataFrame:
     Returns:
         ``run``, ``num_nodes``, ``num_steps``, ``step_s`` (median), ``plain_s`` (median
         of the baseline's steps), ``break_even``, ``accepted`` (mean) with its normal
-        95% interval ``low`` to ``high``, ``pays`` (``yes``, ``no``, ``unsure`` where the
-        interval holds the break-even or there are few steps, ``no tree``).
+        95% interval ``low`` to ``high``, ``pays`` (``yes``, ``no``, ``unsure`` where
+        the interval holds the break-even or steps are few, ``no tree``).
     """
     rows = []
     for run, steps in by_run(results.steps, results):
@@ -90,7 +90,7 @@ def forecast_speedup(replayed: Results, measured: Results) -> float:
         TreespecError: No step was measured, or none replayed.
     """
     costs = break_even(measured)
-    steps = replayed.steps
+    steps = speculative_steps(replayed)
     if costs["run"].nunique() != 1 or steps.empty:
         raise TreespecError(
             "forecast_speedup needs replayed steps and one run with measured ones, got "

@@ -79,7 +79,7 @@ def phases_of_generation(
     counts = of_prompt["num_committed"].to_numpy(dtype=int)
     ends = [times[last] for last in accumulate(counts)]
     rows: list[Row] = []
-    starts = [row["prefill_s"], *ends[:-1]]
+    starts = [row["prefill_s"], *ends][: len(ends)]
     for (_, step), start_s, end_s in zip(
         of_prompt.iterrows(), starts, ends, strict=True
     ):
