@@ -47,9 +47,8 @@ class SurePaths(AbstractDraftPolicy):
         children = growth.draft.top(4)
         above = path_logprobs(growth.tree, growth.depth)[growth.frontier[children.rows]]
         sure = (above + children.logprobs).exp() >= self.least
-        return as_layer(
-            growth, children.select(sure.nonzero().flatten()[: growth.room])
-        )
+        kept = sure.nonzero().flatten()[: growth.room]
+        return as_layer(growth, children.select(kept))
 
 
 # %% [markdown]
