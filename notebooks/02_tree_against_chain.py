@@ -27,11 +27,10 @@ from treespec.analysis import load_results, plots, tables
 from treespec.stats import bootstrap_interval
 
 results = load_results(RUNS)
-runs = results.runs.loc[results.runs["status"] == "done", "run"].tolist()
-assert len(runs) >= 2, (
-    "this notebook compares two runs; sweep over policy=chain,best_first"
-)
-chain, tree = runs[:2]
+done = results.runs[results.runs["status"] == "done"]
+is_chain = done["policy"] == "Chain"
+assert is_chain.any() and not is_chain.all(), "sweep over policy=chain,best_first"
+chain, tree = done.loc[is_chain, "run"].iloc[0], done.loc[~is_chain, "run"].iloc[0]
 labels = results.labels()
 labels
 
