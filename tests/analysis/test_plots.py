@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from treespec.analysis.chart import Points, Spans
 from treespec.analysis.look import NUM_STYLES, look
 from treespec.errors import TreespecError
 
-OF_RESULTS = sorted(set(plots.__all__) - {"cost_curves", "generation"})
+OF_RESULTS = sorted(set(plots.__all__) - {"cost_curves", "cost_profile", "generation"})
 ODD = ("empty", "failed", "killed", "single prompt", "nothing drafted", "one token")
 
 
@@ -27,10 +28,33 @@ class Costs:
         return 0.01 + 0.001 * num_rows
 
 
+class Limit:
+    """A machine's limit."""
+
+    def floor_s(self, num_rows):
+        return max(0.05, 0.005 * num_rows)
+
+
+POINTS = [
+    SimpleNamespace(num_rows=rows, length=length, seconds=0.1 + 0.01 * rows)
+    for rows in (4, 1, 16)
+    for length in (8, 512)
+]
+PROFILE = SimpleNamespace(
+    costs=Costs(),
+    target=POINTS,
+    draft=POINTS[:4],
+    target_roofline=Limit(),
+    draft_roofline=None,
+)
+
+
 def chart_of(name, results):
     """Return a chart of results, of their first prompt if it is of one."""
     if name == "cost_curves":
         return plots.cost_curves(Costs())
+    if name == "cost_profile":
+        return plots.cost_profile(PROFILE)
     if name == "generation":
         ids = results.prompts["id"]
         run = results.runs["run"].iloc[0]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.analysis.conftest import write_run
+from tests.analysis.test_plots import PROFILE
 from tests.outcomes import make_outcome, make_result, make_step, make_steps
 from treespec.analysis import load_results, results_of, tables
 from treespec.errors import TreespecError
@@ -206,3 +207,11 @@ def test_a_run_without_steps_has_empty_tables_with_columns(tmp_path):
         frame = function(found)
         assert frame.empty
         assert "run" in frame.columns
+
+
+def test_a_profile_has_its_fit_and_the_limit_of_the_machine_beside_it():
+    frame = tables.cost_profile(PROFILE)
+    (row,) = frame.query("model == 'target' and num_rows == 16 and length == 8").index
+    columns = ["seconds", "fitted", "floor"]
+    assert frame.loc[row, columns].tolist() == pytest.approx([0.26, 0.26, 0.08])
+    assert frame.loc[frame["model"] == "draft", "floor"].isna().all()

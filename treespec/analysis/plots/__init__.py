@@ -10,7 +10,7 @@ from treespec.analysis.plots.acceptance import (
 )
 from treespec.analysis.plots.bound import rule_and_bound
 from treespec.analysis.plots.calibration import expected_and_realised, reliability
-from treespec.analysis.plots.costs import cost_curves, measured_costs
+from treespec.analysis.plots.costs import cost_curves, cost_profile, measured_costs
 from treespec.analysis.plots.pay import break_even
 from treespec.analysis.plots.speed import (
     latencies,
@@ -24,6 +24,7 @@ __all__ = [
     "acceptance_by_rank",
     "break_even",
     "cost_curves",
+    "cost_profile",
     "expected_and_realised",
     "generation",
     "latencies",

@@ -14,7 +14,7 @@ from treespec.analysis.plots.shared import (
     nothing,
 )
 from treespec.analysis.results import Results
-from treespec.analysis.tables.costs import SIZES, ForwardCosts
+from treespec.analysis.tables.costs import SIZES, CostProfile, ForwardCosts
 
 _ROWS = "Rows of the forward (nodes, root included)"
 
@@ -34,7 +34,39 @@ def cost_curves(costs: ForwardCosts, sizes: tuple[int, ...] = SIZES) -> Chart:
             _roof(f"{model}: roofline", curve, style),
         ]
     title = f"Cost of forwards (n = {counted(len(sizes), 'size')})"
-    return Chart(title, (_panel(marks, "Seconds of a forward (ms)"),), (), frame)
+    return Chart(title, (_panel(marks, "Time of a forward (ms)"),), (), frame)
+
+
+def cost_profile(profile: CostProfile) -> Chart:
+    """Return a profile's timed forwards, their fit, and the roofline of the machine.
+
+    Of the shortest texts only; ``tables.cost_profile`` has all of them.
+
+    Args:
+        profile: What ``treespec profile`` measured of a pair.
+    """
+    frame = tables.cost_profile(profile)
+    if frame.empty:
+        return Chart("Cost profile (n = 0)", (), ("No forward was timed.",), frame)
+    marks: list[Points] = []
+    shortest = frame[frame["length"] == frame["length"].min()]
+    shortest = shortest.sort_values(["model", "num_rows"], ascending=[False, True])
+    for style, (model, rows) in enumerate(shortest.groupby("model", sort=False)):
+        x = floats(rows["num_rows"])
+        marks += [
+            _curve(str(model), rows, style),
+            Points(f"{model}: fit", x, _ms(rows["fitted"]), style=style, mark="none"),
+            Points(
+                f"{model}: roofline",
+                x,
+                _ms(rows["floor"]),
+                style=style + 2,
+                mark="none",
+            ),
+        ]
+    panel = _panel(marks, "Time of a forward (ms)")
+    title = f"Cost profile (n = {counted(len(frame), 'timed size')})"
+    return Chart(title, (panel,), (), frame)
 
 
 def measured_costs(results: Results) -> Chart:

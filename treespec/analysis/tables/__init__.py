@@ -9,7 +9,12 @@ from treespec.analysis.tables.calibration import (
     expected_and_realised,
     reliability,
 )
-from treespec.analysis.tables.costs import cost_curve, measured_costs, roofline
+from treespec.analysis.tables.costs import (
+    cost_curve,
+    cost_profile,
+    measured_costs,
+    roofline,
+)
 from treespec.analysis.tables.pay import (
     break_even,
     forecast_by_depth,
@@ -33,6 +38,7 @@ __all__ = [
     "acceptance_by_rank",
     "break_even",
     "cost_curve",
+    "cost_profile",
     "expected_and_realised",
     "forecast_by_depth",
     "forecast_speedup",
