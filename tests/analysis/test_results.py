@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.analysis.conftest import full_outcomes, write_run
+from treespec.analysis import load_results
 from treespec.errors import TreespecError
 
 
@@ -12,6 +14,14 @@ def test_labels_say_what_differs_and_nothing_else(results):
         "k2": "max_depth 4, max_nodes 4, least 0.4",
     }
     assert results.only("k2").labels() == {"k2": "Chain"}
+
+
+def test_keys_that_only_some_runs_have_are_named_only_if_needed(tmp_path):
+    for key, option in (("Chain", "min_confidence"), ("BestFirst", "beam")):
+        policy = {"_target_": f"treespec.policies.{key}", option: 1}
+        write_run(tmp_path, key, full_outcomes(), policy=policy)
+    labels = load_results(tmp_path).labels()
+    assert labels == {"BestFirst": "BestFirst", "Chain": "Chain"}
 
 
 def test_runs_that_differ_in_nothing_keep_their_names(results):

@@ -36,6 +36,19 @@ def test_acceptance_by_depth_is_that_of_the_summary(sweep, one):
     assert list(frame["conditional_rate"]) == conditional
 
 
+def test_only_nodes_with_children_put_acceptance_to_the_test():
+    """A leaf that was reached, and a step without a tree, say nothing of what follows."""
+    steps = [
+        make_step(1, (1,)),  # a bonus token: depth 2 was never drafted
+        make_step(1, (1, 1), 1),  # depth 2 was rejected
+        make_step(0, (), 2),
+    ]
+    frame = tables.acceptance_by_depth(results_of([outcome_of(steps)]))
+    assert list(frame["num_arrived"]) == [2, 1]
+    assert list(frame["conditional_rate"]) == [1.0, 0.0]
+    assert list(frame["rate"]) == [2 / 3, 0.0]
+
+
 def test_acceptance_by_rank_counts_judged_nodes_only(one):
     frame = tables.acceptance_by_rank(one).set_index("rank")
     num_steps = int(one.runs["num_steps"].iloc[0])
