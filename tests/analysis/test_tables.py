@@ -37,7 +37,7 @@ def test_acceptance_by_depth_is_that_of_the_summary(sweep, one):
 
 
 def test_only_nodes_with_children_put_acceptance_to_the_test():
-    """A leaf that was reached, and a step without a tree, say nothing of what follows."""
+    """A leaf that was reached and a step without a tree say nothing of what follows."""
     steps = [
         make_step(1, (1,)),  # a bonus token: depth 2 was never drafted
         make_step(1, (1, 1), 1),  # depth 2 was rejected

@@ -33,7 +33,7 @@ def draw(chart: Chart) -> go.Figure:
             if isinstance(mark, Points) and mark.stars:
                 figure.add_trace(_stars(mark), row=row, col=1)
         for guide in panel.guides:
-            _add_guide(figure, guide, row)
+            _add_guide(figure, guide, panel, row)
         _set_axes(figure, panel, row)
     figure.update_xaxes(title_text=chart.panels[-1].x_label, row=len(heights), col=1)
     subtitle = f"<br><sup>{_plain('; '.join(chart.notes))}</sup>" if chart.notes else ""
@@ -136,7 +136,7 @@ def _spans(spans: Spans) -> go.Bar:
     )
 
 
-def _add_guide(figure: go.Figure, guide: Guide, row: int) -> None:
+def _add_guide(figure: go.Figure, guide: Guide, panel: Panel, row: int) -> None:
     line = {"color": PALE, "dash": "dot", "width": 1}
     place: dict[str, Any] = {"row": row, "col": 1}
     if guide.kind == "x":
@@ -144,8 +144,12 @@ def _add_guide(figure: go.Figure, guide: Guide, row: int) -> None:
     elif guide.kind == "y":
         figure.add_hline(y=guide.value, line=line, **place)
     else:
+        points = [mark for mark in panel.marks if isinstance(mark, Points)]
+        ends = [0.0, max((x for mark in points for x in mark.x), default=1.0)]
+        if panel.x_range is not None:
+            ends = list(panel.x_range)
         trace = go.Scatter(
-            x=[0, 1], y=[0, 1], mode="lines", line=line, name=_plain(guide.name)
+            x=ends, y=ends, mode="lines", line=line, name=_plain(guide.name)
         )
         figure.add_trace(trace, **place)
 
