@@ -21,7 +21,7 @@ import argparse
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from common import CATEGORIES, Task, by_category, machine, read_tasks, rotated, table
 from treespec.acceptance import Greedy
@@ -34,10 +34,12 @@ from treespec.drafters import (
     EarlyExit,
     PromptLookup,
     TokenRecycling,
+    all_sources,
 )
 from treespec.models.loading import LoadedModel, load
 from treespec.models.source import ModelSource
-from treespec.policies import AbstractDraftPolicy, BestFirst, Chain, TopKTree
+from treespec.policies import AbstractDraftPolicy, BestFirst, Chain, Planner, TopKTree
+from treespec.timings import measure_costs
 from treespec.types import Budget, GenerationResult
 from treespec.verifiers import TreeAttention
 
@@ -82,6 +84,8 @@ def methods(
         found[f"{kind} best-first"] = Method(model, best_first, tree)
         mixture = Cascade((LOOKUP, model), min_confidence=(0.5,))
         found[f"{kind} lookup then model"] = Method(mixture, best_first, tree)
+        every = all_sources(loaded.model, context=128)
+        found[f"{kind} planner"] = Method(every, Planner(), Budget(16, 8, 32))
     early = EarlyExit(target.model, exit_layer=3)
     found["early exit at 3 layers"] = Method(early, chain, Budget(3, 1, 3))
     found["lookup"] = Method(LOOKUP, best_first, tree)
@@ -104,6 +108,14 @@ def decoder_of(target: LoadedModel, method: Method) -> SpeculativeDecoder:
         controller=Constant(budget.max_depth, budget.max_width, budget.max_nodes),
         eos_ids=target.eos_ids,
     )
+
+
+def planned(decoder: SpeculativeDecoder) -> SpeculativeDecoder:
+    """Return a decoder whose policy knows what forwards cost here, if it asks."""
+    policy = decoder.policy
+    if not policy.wants_costs:
+        return decoder
+    return replace(decoder, policy=policy.with_costs(measure_costs(decoder)))
 
 
 def per_token_s(result: GenerationResult) -> float:
@@ -216,7 +228,7 @@ def main() -> None:
     every = methods(target, drafts, args.nodes, args.min_gain)
     wants = chosen(list(every), args.methods)
     decoders = {
-        name: decoder_of(target, method)
+        name: planned(decoder_of(target, method))
         for name, method in every.items()
         if wants(name)
     }
