@@ -20,12 +20,12 @@ from example import runs_folder
 
 from treespec.controllers import Constant
 from treespec.drafters import PromptLookup
-from treespec.policies import BestFirst
+from treespec.policies import Planner
 
 RUNS = runs_folder()
 DRAFTER = PromptLookup()
 BUDGET = Constant(max_depth=5, max_width=4, max_nodes=6)
-RIVAL = BestFirst()  # the one place to change: any policy of treespec.policies
+RIVAL = Planner()  # the one place to change: any policy of treespec.policies
 
 # %% [markdown]
 # Nodes whose path is likelier than `least` go into the tree, and no others.
