@@ -14,12 +14,14 @@ from treespec.analysis.plots.shared import (
     nothing,
 )
 from treespec.analysis.results import Results
-from treespec.analysis.tables.costs import SIZES, CostProfile, ForwardCosts
+from treespec.analysis.tables.costs import SIZES
+from treespec.costs import Costs
+from treespec.profile import Profile
 
 _ROWS = "Rows of the forward (nodes, root included)"
 
 
-def cost_curves(costs: ForwardCosts, sizes: tuple[int, ...] = SIZES) -> Chart:
+def cost_curves(costs: Costs, sizes: tuple[int, ...] = SIZES) -> Chart:
     """Return what a cost profile says of both models' forwards, with rooflines.
 
     Args:
@@ -37,7 +39,7 @@ def cost_curves(costs: ForwardCosts, sizes: tuple[int, ...] = SIZES) -> Chart:
     return Chart(title, (_panel(marks, "Time of a forward (ms)"),), (), frame)
 
 
-def cost_profile(profile: CostProfile) -> Chart:
+def cost_profile(profile: Profile) -> Chart:
     """Return a profile's timed forwards, their fit, and the roofline of the machine.
 
     Of the shortest texts only; ``tables.cost_profile`` has all of them.

@@ -3,76 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import pandas as pd
 
 from treespec.analysis.results import Results
 from treespec.analysis.tables.frames import NAN, by_run, frame_with
+from treespec.costs import Costs
+from treespec.profile import Profile
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Rows of a forward that a cost curve shows by default."""
 
 
-class ForwardCosts(Protocol):
-    """Seconds of forwards, as a cost profile or a calibration knows them."""
-
-    def target(self, num_rows: int, /) -> float:
-        """Return the seconds of a target forward."""
-
-    def draft(self, num_rows: int, /) -> float:
-        """Return the seconds of a draft model's forward."""
-
-
-class MeasuredPoint(Protocol):
-    """A forward that was timed."""
-
-    @property
-    def num_rows(self) -> int:
-        """Its rows."""
-
-    @property
-    def length(self) -> int:
-        """Committed tokens before it."""
-
-    @property
-    def seconds(self) -> float:
-        """What it took."""
-
-
-class Floor(Protocol):
-    """A machine's limit: weights over bandwidth, operations over rate."""
-
-    def floor_s(self, num_rows: int, /) -> float:
-        """Return the seconds below which no forward of so many rows can be."""
-
-
-class CostProfile(Protocol):
-    """A profile of a pair, as ``treespec profile`` writes it."""
-
-    @property
-    def costs(self) -> ForwardCosts:
-        """The fitted curves."""
-
-    @property
-    def target(self) -> Sequence[MeasuredPoint]:
-        """Forwards of the target that were timed."""
-
-    @property
-    def draft(self) -> Sequence[MeasuredPoint]:
-        """Forwards of the draft model that were timed."""
-
-    @property
-    def target_roofline(self) -> Floor | None:
-        """The target's limit."""
-
-    @property
-    def draft_roofline(self) -> Floor | None:
-        """The draft model's limit."""
-
-
-def cost_profile(profile: CostProfile) -> pd.DataFrame:
+def cost_profile(profile: Profile) -> pd.DataFrame:
     """Return a profile's timed forwards next to their fit and the machine's limit.
 
     Returns:
@@ -89,7 +33,7 @@ def cost_profile(profile: CostProfile) -> pd.DataFrame:
             "num_rows": point.num_rows,
             "length": point.length,
             "seconds": point.seconds,
-            "fitted": fitted(point.num_rows),
+            "fitted": fitted(point.num_rows, point.length),
             "floor": NAN if floor is None else floor.floor_s(point.num_rows),
         }
         for name, points, fitted, floor in models
@@ -99,7 +43,7 @@ def cost_profile(profile: CostProfile) -> pd.DataFrame:
     return frame_with(rows, columns)
 
 
-def cost_curve(costs: ForwardCosts, sizes: Sequence[int] = SIZES) -> pd.DataFrame:
+def cost_curve(costs: Costs, sizes: Sequence[int] = SIZES) -> pd.DataFrame:
     """Return the seconds of forwards of both models, by rows.
 
     Returns:
