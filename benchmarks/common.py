@@ -17,6 +17,8 @@ import numpy as np
 import torch
 import transformers
 
+from treespec.models.base import AbstractLanguageModel, ForwardRows, ModelOutput
+from treespec.models.cache import SlotCache
 from treespec.models.tokenizer import HuggingFaceTokenizer
 from treespec.stats import Interval, bootstrap_interval
 
@@ -89,15 +91,37 @@ class Forward:
 
 @dataclass(slots=True)
 class Forwards:
-    """The forwards of a module, timed by hooks: the same for whoever calls it."""
+    """The forwards of models, timed the same way for whoever calls them."""
 
     seen: list[Forward] = field(default_factory=list)
     _start: float = 0.0
+    _watched: set[int] = field(default_factory=set)
 
     def watch(self, module: torch.nn.Module) -> None:
-        """Time the module's forwards from now on."""
+        """Time a stock module's forwards from now on."""
         module.register_forward_pre_hook(self._before, with_kwargs=True)
         module.register_forward_hook(self._after, with_kwargs=True)
+
+    def watch_model(self, model: AbstractLanguageModel) -> None:
+        """Time a model's forwards from now on.
+
+        Around the model: a hook on its module would keep it from the faster forward.
+        """
+        if id(model) in self._watched:
+            return
+        self._watched.add(id(model))
+        inner = model.forward
+
+        def forward(
+            rows: ForwardRows, cache: SlotCache, hidden_layers: tuple[int, ...] = ()
+        ) -> ModelOutput:
+            start = time.perf_counter()
+            output = inner(rows, cache, hidden_layers)
+            elapsed = time.perf_counter() - start
+            self.seen.append(Forward(rows.tokens.shape[0], elapsed))
+            return output
+
+        model.forward = forward
 
     def clear(self) -> None:
         """Begin again."""

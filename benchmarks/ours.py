@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from treespec.acceptance import (
@@ -21,6 +21,7 @@ from treespec.drafters import (
     AbstractDrafter,
     Cascade,
     DraftModel,
+    EarlyExit,
     PromptLookup,
     TokenRecycling,
     all_sources,
@@ -34,6 +35,7 @@ from treespec.policies import (
     Chain,
     Planner,
     SampledPlanner,
+    TopKTree,
 )
 from treespec.sampling import Sampling
 from treespec.timings import measure_costs
@@ -44,9 +46,11 @@ RECYCLING = TokenRecycling()
 MODEL_FREE = Cascade((LOOKUP, RECYCLING), min_confidence=(0.5,))
 BEST_FIRST = BestFirst(3, beam=3)
 TREE = Constant(max_depth=8, max_width=9, max_nodes=8)
-LIMITS = Constant(max_depth=16, max_width=16, max_nodes=32)
+LIMITS = Constant(max_depth=16, max_width=8, max_nodes=32)
 MIN_GAIN = 0.4
 NUM_NODES = 8
+CONTEXT = 128
+"""Tokens of a text that the planners' draft reads at once, as conf has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,31 +60,37 @@ class Ours:
     Attributes:
         target: The target.
         draft: The draft in int8, if there is one.
+        stored_draft: Where it is, as it is stored.
         eos_ids: Ids that end a text.
         sampling: How tokens are chosen.
     """
 
     target: HuggingFaceModel
     draft: HuggingFaceModel | None
+    stored_draft: ModelSource | None
     eos_ids: frozenset[int]
     sampling: Sampling
 
-    @property
-    def drafts(self) -> DraftModel:
-        """The draft model as a drafter."""
-        if self.draft is None:
+    def drafts(self, kind: str | None) -> DraftModel:
+        """Return the draft model as a drafter: as it is stored, or in int8."""
+        if self.draft is None or self.stored_draft is None:
             raise SystemExit("this method needs --draft")
-        return DraftModel(self.draft)
+        model = self.draft if kind is None else _read_draft(self.stored_draft)
+        return DraftModel(model)
+
+
+@cache
+def _read_draft(source: ModelSource) -> HuggingFaceModel:
+    return load(source, exact=False).model
 
 
 def load_ours(target: str, draft: str | None, dtype: str, temperature: float) -> Ours:
     """Read the models from their folders."""
-    loaded, small = load(ModelSource(path=target, dtype=dtype)), None
+    loaded, small, stored = load(ModelSource(path=target, dtype=dtype)), None, None
     if draft is not None:
-        source = ModelSource(path=draft, dtype=dtype, quantization="int8")
-        # A draft need not repeat its bits.
-        small = HuggingFaceModel(load(source).model.module, exact=False)
-    return Ours(loaded.model, small, loaded.eos_ids, Sampling(temperature))
+        stored = ModelSource(path=draft, dtype=dtype)
+        small = load(replace(stored, quantization="int8"), exact=False).model
+    return Ours(loaded.model, small, stored, loaded.eos_ids, Sampling(temperature))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,21 +108,40 @@ def autoregressive(models: Ours) -> Strategy:
     return Strategy(LOOKUP, Chain(), Constant(max_depth=0, max_nodes=0))
 
 
-def chain(models: Ours, depth: str) -> Strategy:
+def chain(models: Ours, kind: str | None, depth: str) -> Strategy:
     """Return a chain of the draft model."""
     limits = Constant(int(depth), 1, int(depth))
-    return Strategy(models.drafts, Chain(), limits)
+    return Strategy(models.drafts(kind), Chain(), limits)
 
 
-def tree(models: Ours, width: str, depth: str, nodes: str | None) -> Strategy:
+def top_k(
+    models: Ours, kind: str | None, width: str, depth: str, nodes: str
+) -> Strategy:
+    """Return a tree of the draft model's likeliest children, layer by layer."""
+    limits = Constant(int(depth), int(width), int(nodes))
+    return Strategy(models.drafts(kind), TopKTree(int(width)), limits)
+
+
+def tree(
+    models: Ours, kind: str | None, width: str, depth: str, nodes: str | None
+) -> Strategy:
     """Return the likeliest nodes of the draft model."""
-    return best_first(models.drafts, int(width), int(depth), int(nodes or NUM_NODES))
+    num_nodes = int(nodes or NUM_NODES)
+    return best_first(models.drafts(kind), int(width), int(depth), num_nodes)
 
 
-def lookup_then_model(models: Ours, width: str, depth: str) -> Strategy:
+def lookup_then_model(
+    models: Ours, kind: str | None, width: str, depth: str, nodes: str | None
+) -> Strategy:
     """Return copies where a match is good, the draft model's nodes elsewhere."""
-    drafter = Cascade((LOOKUP, models.drafts), min_confidence=(0.5,))
-    return best_first(drafter, int(width), int(depth), NUM_NODES)
+    drafter = Cascade((LOOKUP, models.drafts(kind)), min_confidence=(0.5,))
+    return best_first(drafter, int(width), int(depth), int(nodes or NUM_NODES))
+
+
+def early_exit(models: Ours, exit_layer: str, depth: str) -> Strategy:
+    """Return a chain of the target's lower layers."""
+    limits = Constant(int(depth), 1, int(depth))
+    return Strategy(EarlyExit(models.target, int(exit_layer)), Chain(), limits)
 
 
 def best_first(
@@ -150,7 +179,7 @@ def costs_of(models: Ours) -> Costs:
 
 def planner(models: Ours, context: str | None) -> Strategy:
     """Return the planner with all sources; the draft may read the last tokens only."""
-    drafter = all_sources(models.draft, None if context is None else int(context))
+    drafter = all_sources(models.draft, CONTEXT if context is None else int(context))
     return Strategy(drafter, Planner(costs=costs_of(models)), LIMITS)
 
 
@@ -162,20 +191,22 @@ def planner_no_model(models: Ours) -> Strategy:
 def sampled_planner(models: Ours) -> Strategy:
     """Return the planner whose draft tokens are drawn, and the rule for those."""
     policy, rule = SampledPlanner(costs=costs_of(models)), RejectionWithoutReplacement()
-    return Strategy(all_sources(models.draft), policy, LIMITS, rule)
+    return Strategy(all_sources(models.draft, CONTEXT), policy, LIMITS, rule)
 
 
 OURS: dict[str, Callable[..., Strategy]] = {
     r"autoregressive": autoregressive,
-    r"chain_(\d+)": chain,
-    r"tree_(\d+)x(\d+)(?:_(\d+))?": tree,
+    r"(bf16_)?chain_(\d+)": chain,
+    r"(bf16_)?top_k_(\d+)x(\d+)_(\d+)": top_k,
+    r"(bf16_)?tree_(\d+)x(\d+)(?:_(\d+))?": tree,
+    r"early_exit_(\d+)_chain_(\d+)": early_exit,
     r"lookup": lookup,
     r"recycling": recycling,
     r"lookup_then_recycling": lookup_then_recycling,
     r"planner(?:_context_(\d+))?": planner,
     r"planner_no_model": planner_no_model,
     r"sampled_planner": sampled_planner,
-    r"lookup_then_model_(\d+)x(\d+)": lookup_then_model,
+    r"(bf16_)?lookup_then_model_(\d+)x(\d+)(?:_(\d+))?": lookup_then_model,
 }
 """Builders by pattern of the method's name, whose groups are their arguments."""
 

@@ -15,11 +15,12 @@ weights: what a useless one costs. With ``--temperature`` above 0 texts differ, 
 time compares. Every prompt's turns are appended to ``--out``; ``--show`` makes tables
 of any number of such files, so that ``--categories`` may be measured one by one.
 
-Methods: autoregressive, chain_D, tree_WxD or tree_WxD_N (at most W children, D deep, N
-nodes), lookup, recycling, lookup_then_recycling, lookup_then_model_WxD, planner,
-planner_context_N (the draft reads the last N tokens), planner_no_model,
-sampled_planner; and hf_generate, hf_assisted_D, hf_assisted_dynamic,
-hf_prompt_lookup_D, hf_prompt_lookup_D_ngram_N, economize_lookup_D,
+Methods: autoregressive, chain_D, top_k_WxD_N (W children each, D deep, N nodes),
+tree_WxD or tree_WxD_N (the likeliest nodes), early_exit_E_chain_D, lookup, recycling,
+lookup_then_recycling, lookup_then_model_WxD or lookup_then_model_WxD_N; bf16_ before a
+name: with the draft as it is stored; planner, planner_context_N (the draft reads the
+last N tokens), planner_no_model, sampled_planner; and hf_generate, hf_assisted_D,
+hf_assisted_dynamic, hf_prompt_lookup_D, hf_prompt_lookup_D_ngram_N, economize_lookup_D,
 economize_lookup_D_latest, economize_draft_D, economize_draft_D_conf,
 economize_hybrid, economize_hybrid_conf, flashspec_composite, flashspec_draft_D.
 """
@@ -43,6 +44,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from common import CATEGORIES, Forwards, Load, Task, machine, read_tasks, rotated
 from ours import Ours, is_ours, load_ours, ours
 from peers import Stock, is_peer, load_stock, peer
+from treespec.forwards import draft_models
 from treespec.models.loading import ModelInfo, inspect, locate
 from treespec.models.source import ModelSource
 from turns import BASE, PLAIN, Difference, Turn, read, show, write
@@ -115,6 +117,8 @@ class Bench:
             return lambda prompt, n: Output(cut(decode(prompt, n), eos_ids, n))
         assert self.mine is not None
         decoder, sampling = ours(name, self.mine), self.mine.sampling
+        for model in draft_models(decoder.drafter):
+            self.drafts.watch_model(model)
 
         def run(prompt: Sequence[int], num_tokens: int) -> Output:
             result = decoder.generate([prompt], sampling, num_tokens)[0]
@@ -237,9 +241,7 @@ def load_bench(args: argparse.Namespace, names: Sequence[str]) -> Bench:
         if stock.draft is not None:
             bench.drafts.watch(stock.draft)
     if mine is not None:
-        bench.targets.watch(mine.target.module)
-        if mine.draft is not None:
-            bench.drafts.watch(mine.draft.module)
+        bench.targets.watch_model(mine.target)
     return bench
 
 

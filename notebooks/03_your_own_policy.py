@@ -45,7 +45,7 @@ class SurePaths(AbstractDraftPolicy):
 
     def grow(self, growth):
         children = growth.draft.top(4)
-        above = path_logprobs(growth.tree, growth.depth)[growth.frontier[children.rows]]
+        above = path_logprobs(growth.tree)[growth.frontier[children.rows]]
         sure = (above + children.logprobs).exp() >= self.least
         kept = sure.nonzero().flatten()[: growth.room]
         return as_layer(growth, children.select(kept))

@@ -21,10 +21,10 @@ ODD = ("empty", "failed", "killed", "single prompt", "nothing drafted", "one tok
 class Costs:
     """What forwards cost, by a formula."""
 
-    def target(self, num_rows):
+    def target(self, num_rows, length=0):
         return 0.1 + 0.01 * num_rows
 
-    def draft(self, num_rows):
+    def draft(self, num_rows, length=0):
         return 0.01 + 0.001 * num_rows
 
 
