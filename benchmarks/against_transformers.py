@@ -21,12 +21,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -38,6 +36,7 @@ from transformers import (
     GenerationConfig,
 )
 
+from common import Forwards, machine, rotated
 from treespec.acceptance import Greedy
 from treespec.controllers import Constant
 from treespec.decoder import Run, SpeculativeDecoder
@@ -49,39 +48,6 @@ from treespec.verifiers import TreeAttention
 
 PREFILL_ROWS = 16
 NUM_DRAFTS = 5
-
-
-@dataclass
-class Forwards:
-    """Seconds that a module spent in forwards, seen from outside."""
-
-    decode_s: float = 0.0
-    prefill_s: float = 0.0
-    count: int = 0
-    _start: float = field(default=0.0, repr=False)
-
-    def watch(self, module: torch.nn.Module) -> None:
-        """Count the module's forwards from now on."""
-        module.register_forward_pre_hook(self._before, with_kwargs=True)
-        module.register_forward_hook(self._after, with_kwargs=True)
-
-    def clear(self) -> None:
-        """Begin again."""
-        self.decode_s = self.prefill_s = 0.0
-        self.count = 0
-
-    def _before(self, module: torch.nn.Module, args: tuple, kwargs: dict) -> None:
-        self._start = time.perf_counter()
-
-    def _after(
-        self, module: torch.nn.Module, args: tuple, kwargs: dict, output: object
-    ) -> None:
-        elapsed = time.perf_counter() - self._start
-        self.count += 1
-        if kwargs["input_ids"].shape[1] > PREFILL_ROWS:
-            self.prefill_s += elapsed
-        else:
-            self.decode_s += elapsed
 
 
 @dataclass(frozen=True)
@@ -215,13 +181,18 @@ class Bench:
         start = time.perf_counter()
         tokens = generate()
         total = time.perf_counter() - start
-        prefill = sum(watcher.prefill_s for watcher in self.forwards)
-        inside = sum(watcher.decode_s for watcher in self.forwards)
+        inside = sum(watcher.seconds for watcher in self.forwards)
+        prefill = sum(
+            forward.seconds
+            for watcher in self.forwards
+            for forward in watcher.seen
+            if forward.num_rows > PREFILL_ROWS
+        )
         return Turn(
             tokens,
             decode_s=total - prefill,
-            outside_s=total - prefill - inside,
-            num_forwards=self.forwards[0].count,
+            outside_s=total - inside,
+            num_forwards=len(self.forwards[0].seen),
         )
 
 
@@ -251,8 +222,7 @@ def compare(
     turns: dict[str, list[Turn]] = {name: [] for name in methods}
     names = list(methods)
     for index, prompt in enumerate(list(prompts) * repeats):
-        shift = index % len(names)
-        for name in names[shift:] + names[:shift]:
+        for name in rotated(names, index):
             turn = methods[name](prompt, num_tokens)
             turns[name].append(turn)
             print(
@@ -322,12 +292,7 @@ def main() -> None:
     parser.add_argument("--only", default="long,chain,short,memory")
     args = parser.parse_args()
     torch.set_grad_enabled(False)
-    print(
-        f"python {platform.python_version()}, torch {torch.__version__}, transformers "
-        f"{transformers.__version__}, {os.cpu_count()} CPUs, "
-        f"{torch.get_num_threads()} threads, {args.dtype}, "
-        f"CPU capability {torch.backends.cpu.get_cpu_capability()}"
-    )
+    print(f"{machine()}, {args.dtype}")
     bench = Bench(args)
     lines = Path(args.prompts).read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines]

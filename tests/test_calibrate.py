@@ -8,21 +8,20 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import torch
 
-from treespec import forwards
+from treespec import timings
 from treespec.acceptance import (
     AbstractAcceptanceRule,
     RejectionWithoutReplacement,
     SampleAndMatch,
 )
 from treespec.calibrate import count
-from treespec.calibration import Calibration, Costs
+from treespec.calibration import Calibration
 from treespec.controllers import Constant
+from treespec.costs import Costs
 from treespec.decoder import SpeculativeDecoder
-from treespec.drafters import DraftModel, PromptLookup
+from treespec.drafters import DraftModel
 from treespec.errors import TreespecError
-from treespec.forwards import ROWS, WIDTHS, measure_costs
 from treespec.policies import calibrated_tree, comb_tree, optimal_tree
 from treespec.sampling import Sampling
 from treespec.sinks.reader import Run
@@ -138,54 +137,10 @@ def test_a_depth_is_reached_through_first_children_only(
     } == hits
 
 
-def test_costs_are_medians_of_forwards_with_that_many_rows(monkeypatch) -> None:
-    """A clock that the model itself turns: a forward takes a second per row."""
-    now_s = 0.0
-
-    class Watch:
-        def __init__(self, device: torch.device) -> None:
-            self.start = now_s
-
-        def total(self) -> float:
-            return now_s - self.start
-
-    def slow(model, s_per_row: float):
-        forward = model.forward
-
-        def timed(rows, *rest):
-            nonlocal now_s
-            now_s += s_per_row * len(rows.tokens)
-            return forward(rows, *rest)
-
-        model.forward = timed
-        return model
-
-    monkeypatch.setattr(forwards, "Stopwatch", Watch)
-    decoder = replace(
-        comb_decoder(ProposalKind.DETERMINISTIC, SampleAndMatch()),
-        target=slow(table_model(TARGET, VOCAB_SIZE), 1.0),
-        drafter=DraftModel(slow(table_model(DRAFT, VOCAB_SIZE), 0.25)),
-    )
-    costs = measure_costs(decoder, [0, 1, 2])
-    rows = [size for size in ROWS if size <= 16]  # 16 is the first that is too slow
-    assert costs.target_s == {size: pytest.approx(size) for size in rows}
-    widths = [size for size in WIDTHS if size <= 64]
-    assert costs.draft_s == {size: pytest.approx(size / 4) for size in widths}
-
-
-def test_a_drafter_without_a_model_has_costs_too() -> None:
-    decoder = replace(
-        comb_decoder(ProposalKind.DETERMINISTIC, SampleAndMatch()),
-        drafter=PromptLookup(),
-    )
-    costs = measure_costs(decoder, [0])
-    assert set(costs.draft_s) == set(WIDTHS)
-
-
 KNOWN = Calibration(
     reached=(100, 40),
     accepted=((40, 20, 10), (10, 10, 0)),
-    costs=Costs({1: 1.0, 2: 1.0, 5: 1.2, 9: 3.0}, {1: 0.01, 4: 0.04}),
+    costs=Costs.through({1: 1.0, 2: 1.0, 5: 1.2, 9: 3.0}, {1: 0.01, 4: 0.04}),
     about={"num_steps": 100},
 )
 
@@ -200,14 +155,6 @@ def test_a_calibration_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_acceptance_is_pooled_or_by_depth() -> None:
     assert KNOWN.acceptance == pytest.approx((50 / 140, 30 / 140, 10 / 140))
     assert KNOWN.acceptance_by_depth == ((0.4, 0.2, 0.1), (0.25, 0.25, 0.0))
-
-
-def test_times_between_measured_sizes_are_interpolated() -> None:
-    assert KNOWN.costs is not None
-    assert [KNOWN.costs.draft(width) for width in (1, 2, 4, 9)] == pytest.approx(
-        [0.01, 0.02, 0.04, 0.04]
-    )
-    assert KNOWN.costs.target(7) == pytest.approx(2.1)
 
 
 @pytest.fixture
@@ -234,9 +181,10 @@ def test_without_a_number_of_nodes_measured_times_choose_it(file: str) -> None:
     assert optimal_tree(file).shape.num_nodes == 4
 
 
+assert KNOWN.costs is not None
+KNOWN_COSTS = KNOWN.costs.to_json()
 GOOD = {
-    "schema": 1, "reached": [4], "accepted": [[2, 1]], "target_s": None,
-    "draft_s": None,
+    "schema": 2, "reached": [4], "accepted": [[2, 1]], "costs": None,
 }  # fmt: skip
 
 
@@ -246,16 +194,17 @@ GOOD = {
         (None, r"cannot read .*No such file"),
         ("{", r"is not JSON"),
         ("[]", r"is no calibration"),
-        ("{}", r"has schema None, but this version of treespec reads schema 1"),
-        (GOOD | {"schema": 2}, r"has schema 2"),
+        ("{}", r"has schema None, but this version of treespec reads schema 2"),
+        (GOOD | {"schema": 1}, r"has schema 1"),
         (GOOD | {"reached": 4}, r"is no calibration"),
         (GOOD | {"accepted": [[5, 1]]}, r"at most as many as were reached"),
         (GOOD | {"accepted": [[]]}, r"the same number of ranks"),
         (GOOD | {"reached": [4, 2]}, r"both must have the same"),
         (GOOD | {"reached": [0], "accepted": [[0, 0]]}, r"no step was measured"),
-        (GOOD | {"target_s": {"1": -1}, "draft_s": {"1": 1}}, r"seconds > 0"),
-        (GOOD | {"target_s": {"x": 1}, "draft_s": {"1": 1}}, r"is no calibration"),
-        (GOOD | {"target_s": {"1": 1}}, r"is no calibration"),
+        (GOOD | {"costs": {"schema": 9}}, r"costs have schema 9"),
+        (GOOD | {"costs": KNOWN_COSTS | {"step_s": -1}}, r"step_s must be finite"),
+        (GOOD | {"costs": 3}, r"costs must be an object, got 3"),
+        ({k: v for k, v in GOOD.items() if k != "costs"}, r"is no calibration"),
     ],
 )
 @pytest.mark.parametrize("tree", [calibrated_tree, optimal_tree])
@@ -299,9 +248,10 @@ def test_without_costs_a_number_of_nodes_is_needed(tmp_path: Path) -> None:
 
 @pytest.fixture
 def arguments(tiny_files, monkeypatch) -> list[str]:
-    monkeypatch.setattr(forwards, "ROWS", (1, 2, 4, 8))
-    monkeypatch.setattr(forwards, "WIDTHS", (1, 2))
-    monkeypatch.setattr(forwards, "NUM_REPEATS", 1)
+    monkeypatch.setattr(timings, "ROWS", (1, 2, 4, 8))
+    monkeypatch.setattr(timings, "COARSE_ROWS", (1, 2, 4, 8))
+    monkeypatch.setattr(timings, "MOST_TURNS", 2)
+    monkeypatch.setattr(timings, "NUM_STEPS", 2)
     return [
         *tiny_files.overrides,
         "drafter=draft_model",

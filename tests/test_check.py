@@ -187,6 +187,12 @@ def test_several_parts_are_checked_at_once(command):
     ]
 
 
+def test_a_draft_model_that_may_be_missing_is_a_toy_too(command):
+    ended = command("check", "drafter=all_sources", tiny=False)
+    assert (ended.code, ended.errors) == (0, [])
+    assert ended.out.startswith("ok drafter Cascade\n")
+
+
 def test_a_toy_has_one_layer_to_exit_from(command):
     arguments = ("check", "drafter=early_exit")
     assert command(*arguments, "drafter.exit_layer=1", tiny=False).code == 0
@@ -208,7 +214,10 @@ def test_nothing_is_left_behind_and_no_weights_are_read(command, tmp_path):
         ("verifier=sequential", "treespec check needs a part to check"),
         ("-m policy=chain,top_k_tree", "treespec check takes no -m"),
         ("policy=foo", "unknown policy=foo. Available: best_first"),
-        ("policy.topk=1", "unknown key policy.topk. Did you mean policy.top_k?"),
+        (
+            "policy.max_kids=1",
+            "unknown key policy.max_kids. Did you mean policy.max_ch",
+        ),
         ("+controller.x=3", "unknown key 'controller.x'"),
         ("controller=custom", "controller._target_ is missing"),
         ("acceptance._target_=no.Such", "cannot import no.Such"),

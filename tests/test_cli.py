@@ -713,3 +713,23 @@ def test_a_calibration_of_something_else_is_told(command, tmp_path, tiny_files):
     ended = command(*chosen, "policy.num_nodes=2", *pair)
     assert ended.code == 0
     assert "measured with another" not in ended.err
+
+
+def test_a_planner_is_told_what_forwards_cost_here_and_they_are_timed_once(
+    command, read_runs
+) -> None:
+    """Decisions depend on the costs, so they stand beside the run."""
+    planner = ("policy=planner", "controller=ample", "num_prompts=1")
+    first = command(*planner)
+    assert (first.code, first.errors) == (0, [])
+    assert "costs of forwards: measured now: none was kept" in first.err
+    again = command(*planner, "seed=1")
+    assert "costs of forwards: reused" in again.err
+    plain = command("num_prompts=1")
+    assert "costs of forwards" not in plain.err
+    told = [run.environment.get("costs") for run in read_runs()]
+    known = [costs for costs in told if costs is not None]
+    assert len(told) == 3
+    assert len(known) == 2
+    assert known[0] == known[1]
+    assert known[0]["target"]["rows"][0] == 1

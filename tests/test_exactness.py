@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import cache
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -17,7 +18,15 @@ from tests.oracles import (
 )
 from tests.tiny import FAMILIES, Family, perturbed, tiny_model
 from treespec.acceptance import AbstractAcceptanceRule, Greedy, SampleAndMatch
-from treespec.controllers import Constant
+from treespec.controllers import (
+    AbstractController,
+    AdaptiveDepth,
+    Bandit,
+    Constant,
+    HeuristicDepth,
+    OffSwitch,
+    replay,
+)
 from treespec.decoder import SpeculativeDecoder
 from treespec.drafters import (
     AbstractDrafter,
@@ -34,14 +43,18 @@ from treespec.policies import (
     BestFirst,
     Chain,
     ConfidenceTree,
+    EntropyStop,
+    Planner,
     SampledBestFirst,
     SampledChain,
+    SampledPlanner,
     SampledTree,
     TopKTree,
     comb_tree,
     given_tree,
 )
 from treespec.sampling import Sampling
+from treespec.types import Budget
 from treespec.verifiers import AbstractVerifier, Sequential, TreeAttention
 
 TARGET_SEED, DRAFT_SEED = 1, 2
@@ -56,6 +69,9 @@ POLICIES: tuple[AbstractDraftPolicy, ...] = (
     BestFirst(3, beam=2),
     ConfidenceTree(3),
     SampledBestFirst(),
+    Planner(),
+    SampledPlanner(),
+    EntropyStop(SampledTree(2), threshold=0.25),
     given_tree([2, 1, 2]),
     comb_tree(2, 3, "without_replacement"),
 )
@@ -121,6 +137,38 @@ def test_every_combination_equals_generate(
             for index, result in enumerate(results):
                 assert result.tokens == expected(family, index, num_tokens)
                 assert result.finish_reason == "length"
+
+
+@pytest.mark.parametrize(
+    "controller",
+    [
+        AdaptiveDepth(max_depth=6, start_depth=2, max_width=2),
+        HeuristicDepth(max_depth=6, start_depth=1, max_width=3),
+        Bandit([[0, 1, 0], [2, 3, 4], [4, 2, 8]]),
+        OffSwitch(Constant(3, 3, 6), num_plain=1, max_off=2),
+        OffSwitch(AdaptiveDepth(max_depth=6), max_loss=0.9, max_off=1),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("source", ["prompt_lookup", "similar_model", "other_model"])
+def test_a_controller_changes_no_text_and_follows_from_the_records(
+    source: str, controller: AbstractController[Any]
+) -> None:
+    """Public case 45: the same text with the controller on or off."""
+    family: Family = "llama"
+    parts = drafter(source, family), TopKTree(2), TreeAttention()
+    speculative = replace(decoder(family, *parts), controller=controller)
+    results = speculative.generate(PROMPTS, max_new_tokens=40)
+    depths = set()
+    for index, result in enumerate(results):
+        assert result.tokens == expected(family, index, 40)
+        budgets = replay(controller, result.steps)
+        for record, budget in zip(result.steps, budgets, strict=True):
+            if record.budget_by != "limit":
+                had = record.max_depth, record.max_width, record.max_nodes
+                assert Budget(*had) == budget
+                depths.add(record.max_depth)
+    assert len(depths) > 1, "the controller does something"
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -13,7 +13,10 @@ STRATEGIES = {"drafters", "policies", "controllers", "verifiers", "acceptance"}
 ONLY_IN = {
     "transformers": "models/",
     "gguf": "models/",
-    "wandb": "sinks/wandb.py",
+    "wandb": ("sinks/wandb.py", "sinks/wandb_reader.py"),
+    "pandas": "analysis/",
+    "matplotlib": "analysis/",
+    "plotly": "analysis/",
     "hydra": ("build.py", "cli.py"),
     "omegaconf": ("build.py", "cli.py"),
 }

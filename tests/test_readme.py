@@ -22,7 +22,8 @@ DRAFTER = next(code for _, code in BLOCKS if code.startswith("# my_drafter.py"))
 PYTHON = [code for _, code in BLOCKS if code.startswith(("from", "# test_my"))]
 (YAML,) = (code for kind, code in BLOCKS if kind == "yaml")
 COMMANDS = re.findall(r"^    (treespec (?!check ).*)$", README, flags=re.MULTILINE)
-VERBS = ("calibrate",)
+VERBS = {"calibrate": "outputs/*/*/calibration.json", "profile": "cache/profiles/*"}
+"""What a command leaves behind, if it is no run."""
 CHECKS = re.findall(r"^    (treespec check .*)$", README, flags=re.MULTILINE)
 SETUP = re.findall(r"^    pip install .*$", README, flags=re.MULTILINE)
 
@@ -74,8 +75,8 @@ def test_a_command_does_what_the_readme_says(
     arguments = [f"{k}={v}" if k not in flags else k for k, v in given.items()]
     ended = command(*arguments, tiny=False)
     assert (ended.code, ended.errors) == (0, [])
-    left = "calibration.json" if "calibrate" in flags else "DONE"
-    assert list(workplace.glob(f"outputs/*/*/{left}"))
+    left = [VERBS[flag] for flag in flags if flag in VERBS] or ["outputs/*/*/DONE"]
+    assert all(list(workplace.glob(pattern)) for pattern in left)
 
 
 @pytest.mark.parametrize("line", CHECKS)

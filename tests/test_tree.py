@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,6 +63,26 @@ def test_path_logprob_is_the_sum_along_the_path(tree: TokenTree) -> None:
     for node, total in enumerate(path_logprobs(tree).tolist()):
         expected = sum(logprobs[above] for above in walk_up(parents, node))
         assert abs(total - expected) < 1e-4
+
+
+@repeatable
+@given(parent_lists())
+def test_a_tree_that_grows_carries_on_what_its_paths_are_worth(
+    parents: list[int],
+) -> None:
+    """And one that was made in another way finds it anew, never the old one's."""
+    tree = root_tree(0, ProposalKind.DETERMINISTIC, CPU)
+    for node, parent in enumerate(parents[1:], start=1):
+        path_logprobs(tree)
+        above, value = torch.tensor([parent]), torch.tensor([-float(node % 5)])
+        grown = tree.extend(Layer(above, above, value, above), above)
+        tree = grown.end(above) if node % 3 == 0 else grown
+    logprobs, nodes = tree.draft_logprobs, torch.arange(tree.size)
+    assert path_logprobs(tree).equal(path_sums(logprobs, tree.parents))
+    other = replace(tree, draft_logprobs=2 * logprobs)
+    assert path_logprobs(other).equal(path_sums(2 * logprobs, tree.parents))
+    few = tree.select(nodes[: tree.size // 2 + 1])
+    assert path_logprobs(few).equal(path_logprobs(tree)[: few.size])
 
 
 def test_an_impossible_token_spoils_no_path_but_its_own() -> None:

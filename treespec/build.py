@@ -30,6 +30,7 @@ from treespec.errors import TreespecError, unknown_name
 from treespec.job import (
     CALIBRATION_KEY,
     DRAFT,
+    DRAFT_IF_ANY,
     TARGET,
     Job,
     Models,
@@ -89,6 +90,7 @@ def build_job(config: DictConfig, trusted: Iterable[str] = ()) -> Job:
     settings = _settings(plain)
     target, draft = _sources(plain["pair"])
     part = {name: _section(plain, name) for name in (*PARTS, "sampling", "dataset")}
+    part["drafter"] = _settled(part["drafter"], has_draft=draft is not None)
     dataset = builder.build(part["dataset"], "dataset", AbstractDataset)
     policy = builder.build(part["policy"], "policy", AbstractDraftPolicy)
     return Job(
@@ -136,7 +138,7 @@ def build_parts(
     for name in names:
         section = _section(plain, name)
         if name == "drafter":
-            part = builder.drafter(section)
+            part = builder.drafter(_settled(section, has_draft=DRAFT in models))
             parts[name] = part(models) if isinstance(part, partial) else part
         else:
             parts[name] = builder.build(section, name, _BASES[name])
@@ -345,6 +347,17 @@ def _check_arguments(
 def _choose_custom(key: str) -> str:
     """Return what to do if the keys of the group's default are in the way."""
     return f"; for a class of yours choose {key}=custom first" if key in PARTS else ""
+
+
+def _settled(value: Any, *, has_draft: bool) -> Any:
+    """Return a drafter's configuration with the draft model asked for, or left out."""
+    if value == DRAFT_IF_ANY:
+        return DRAFT if has_draft else None
+    if isinstance(value, dict):
+        return {k: _settled(item, has_draft=has_draft) for k, item in value.items()}
+    if isinstance(value, list):
+        return [_settled(item, has_draft=has_draft) for item in value]
+    return value
 
 
 def _wanted_models(config: Config) -> frozenset[str]:

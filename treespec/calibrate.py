@@ -13,18 +13,19 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
-from treespec.calibration import Calibration, Costs
+from treespec.calibration import Calibration
 from treespec.controllers import Constant
+from treespec.costs import Costs
 from treespec.decoder import SpeculativeDecoder
 from treespec.environment import describe_machine
 from treespec.errors import TreespecError
-from treespec.forwards import measure_costs
 from treespec.job import Job
 from treespec.measure import Task, prompt_seed
 from treespec.policies import AbstractDraftPolicy, StaticTree, comb_tree
 from treespec.policies.optimal_shape import PlannedShape, planned_shape
 from treespec.runner import check, prepare
 from treespec.stats import wilson_interval
+from treespec.timings import measure_costs
 from treespec.types import StepRecord
 
 FILE = "calibration.json"
@@ -76,7 +77,7 @@ def calibrate(job: Job) -> CalibrationReport:
     decoder = replace(prepared.decoder, controller=budget, trace=False)
     records = _decode(job, decoder, prepared.tasks)
     print("timing forwards", file=sys.stderr, flush=True)
-    costs = measure_costs(decoder, prepared.tasks[0].tokens)
+    costs = measure_costs(decoder)
     about = {
         "num_steps": len(records),
         "config": job.config,
@@ -188,10 +189,11 @@ def _depth_table(calibration: Calibration) -> str:
 
 def _cost_table(costs: Costs) -> str:
     lines = ["rows or nodes  target ms  draft ms"]
-    for size in sorted({*costs.target_s, *costs.draft_s}):
+    curves = costs.target_curve, costs.draft_curve
+    for size in sorted({size for curve in curves for size in curve.rows}):
         cells = (
-            f"{1000 * seconds[size]:.2f}" if size in seconds else "-"
-            for seconds in (costs.target_s, costs.draft_s)
+            f"{1000 * curve.at(size):.2f}" if size in curve.rows else "-"
+            for curve in curves
         )
         lines.append("{:13}  {:>9}  {:>8}".format(size, *cells))
     return "\n".join(lines)

@@ -5,59 +5,17 @@ A plain record and its file; nothing here measures anything.
 
 from __future__ import annotations
 
-import json
-import math
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from treespec.costs import Costs, read_json, write_json
 from treespec.errors import TreespecError
 
-SCHEMA = 1
+SCHEMA = 2
 """Number of the file's layout; a file of another one is refused."""
 _WAY_OUT = "write it anew with treespec calibrate"
-
-
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """Measured seconds of single forwards, each a median.
-
-    Between measured sizes time is interpolated, beyond them it stays as it is.
-
-    Attributes:
-        target_s: Rows in one forward of the target -> seconds; a tree of N nodes
-            besides its root has 1 + N rows.
-        draft_s: Nodes in one expansion by the drafter -> seconds.
-    """
-
-    target_s: Mapping[int, float]
-    draft_s: Mapping[int, float]
-
-    def __post_init__(self) -> None:
-        """Check sizes and seconds."""
-        for name in ("target_s", "draft_s"):
-            seconds = getattr(self, name)
-            if not isinstance(seconds, Mapping) or not seconds:
-                raise TreespecError(
-                    f"{name} must map sizes to seconds, got {seconds!r}"
-                )
-            for size, value in seconds.items():
-                if not (_is_count(size) and size >= 1 and _is_seconds(value)):
-                    raise TreespecError(
-                        f"{name} must map sizes >= 1 to seconds > 0, got {size!r}: "
-                        f"{value!r}"
-                    )
-
-    def target(self, num_rows: int) -> float:
-        """Return the seconds of a target forward with so many rows."""
-        return _interpolated(self.target_s, num_rows)
-
-    def draft(self, width: int) -> float:
-        """Return the seconds of expanding so many nodes at once."""
-        return _interpolated(self.draft_s, width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +107,10 @@ class Calibration:
             "reached": list(self.reached),
             "accepted": [list(row) for row in self.accepted],
             "acceptance": list(self.acceptance),  # for the reader; not read back
-            "target_s": None if self.costs is None else dict(self.costs.target_s),
-            "draft_s": None if self.costs is None else dict(self.costs.draft_s),
+            "costs": None if self.costs is None else self.costs.to_json(),
             "about": dict(self.about),
         }
-        partial = path.with_name(path.name + ".partial")
-        text = json.dumps(content, indent=2, allow_nan=False) + "\n"
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
+        write_json(path, content)
 
     @classmethod
     def read(cls, path: Path) -> Calibration:
@@ -165,20 +119,18 @@ class Calibration:
         Raises:
             TreespecError: There is none, or it is something else.
         """
-        content = _read_json(path)
+        content = read_json(path, "calibration", _WAY_OUT)
         if content.get("schema") != SCHEMA:
             raise TreespecError(
                 f"{path} has schema {content.get('schema')!r}, but this version of "
                 f"treespec reads schema {SCHEMA}; {_WAY_OUT}"
             )
         try:
-            costs = None
-            if content["target_s"] is not None or content["draft_s"] is not None:
-                costs = Costs(_sizes(content["target_s"]), _sizes(content["draft_s"]))
+            costs = content["costs"]
             return cls(
                 reached=tuple(content["reached"]),
                 accepted=tuple(tuple(row) for row in content["accepted"]),
-                costs=costs,
+                costs=None if costs is None else Costs.from_json(costs),
                 about=_mapping(content.get("about")),
             )
         except TreespecError as error:
@@ -190,43 +142,9 @@ class Calibration:
             ) from error
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise TreespecError(
-            f"cannot read {path}: {error.strerror or error}; {_WAY_OUT}"
-        ) from error
-    except ValueError as error:
-        raise TreespecError(f"{path} is not JSON ({error}); {_WAY_OUT}") from error
-    if not isinstance(content, dict):
-        raise TreespecError(f"{path} is no calibration; {_WAY_OUT}")
-    return content
-
-
 def _mapping(about: object) -> Mapping[str, Any]:
     return about if isinstance(about, Mapping) else {}
 
 
-def _sizes(seconds: Mapping[str, float]) -> dict[int, float]:
-    return {int(size): value for size, value in seconds.items()}
-
-
-def _interpolated(seconds: Mapping[int, float], size: int) -> float:
-    sizes: Sequence[int] = sorted(seconds)
-    if size <= sizes[0]:
-        return seconds[sizes[0]]
-    for low, high in pairwise(sizes):
-        if size <= high:
-            share = (size - low) / (high - low)
-            return seconds[low] + share * (seconds[high] - seconds[low])
-    return seconds[sizes[-1]]
-
-
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_seconds(value: object) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and isinstance(value, int | float) and 0 < value < math.inf

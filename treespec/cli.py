@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 
 OK, FAILED, BAD_INPUT, NOT_LOSSLESS, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes."""
-CHECK, CALIBRATE = "check", "calibrate"
-"""First words that run the conformance kit, or a calibration, instead of a job."""
+CHECK, CALIBRATE, PROFILE = "check", "calibrate", "profile"
+"""First words that run the conformance kit or a measurement instead of a job."""
+REGRET, VIEW = "regret", "view"
+"""First words that read finished runs; they take no configuration."""
 Attempt = Callable[[DictConfig], tuple[int, str]]
 """From a configuration to an exit code, and a message in one line."""
 
@@ -56,8 +58,14 @@ treespec decodes prompts with and without tree speculation and compares the two.
   treespec --config-path RUN_FOLDER               repeat a run from its config.yaml
   treespec calibrate                              measure acceptance by rank and what
                     forwards cost, for policy=optimal_tree and calibrated_tree
+  treespec profile                                measure what forwards of this pair
+                    cost on this machine, and keep it for others to plan by
   treespec check acceptance._target_=my_pkg.Rule  is it lossless, does it keep its
                     contract? also policy, drafter, controller; several at once
+  treespec regret outputs/SWEEP                   how far a planner was from the best
+                    fixed strategy of a sweep, and from all-knowing drafts
+  treespec view RUN_FOLDER                        the trees of a run with trace=nodes as
+                    a page; as text or a picture: treespec view --help
 
 Choose a part with group=option:
 
@@ -97,6 +105,10 @@ def run_command() -> int:
             "error: the working directory does not exist any more; cd to one that does"
         )
         return BAD_INPUT
+    if sys.argv[1:2] == [REGRET]:
+        return _show_regret(sys.argv[2:])
+    if sys.argv[1:2] == [VIEW]:
+        return _run_view(sys.argv[2:])
     attempt = _attempt
     if sys.argv[1:2] == [CHECK]:
         if not {"-m", "--multirun"}.isdisjoint(sys.argv):
@@ -108,9 +120,28 @@ def run_command() -> int:
         attempt, sys.argv[1:] = _attempt_check, _custom_parts(sys.argv[2:])
     if sys.argv[1:2] == [CALIBRATE]:
         attempt, sys.argv[1:] = _attempt_calibrate, _comb_policy(sys.argv[2:])
+    if sys.argv[1:2] == [PROFILE]:
+        attempt, sys.argv[1:] = _attempt_profile, sys.argv[2:]
     with TemporaryDirectory(prefix="treespec-") as scratch:
         _prepare(scratch)
         return _run_hydra(attempt)
+
+
+def _run_view(arguments: list[str]) -> int:
+    """Show a run that is done: no configuration is composed, no job is run."""
+    from treespec.analysis.viewer import view  # noqa: PLC0415
+
+    try:
+        shown = view(arguments)
+    except TreespecError as error:
+        _say(f"error: {error}")
+        return BAD_INPUT
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        print(shown.encode(encoding, "replace").decode(encoding), flush=True)
+    except BrokenPipeError:  # a pager that was closed has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return OK
 
 
 def _run_hydra(attempt: Attempt) -> int:
@@ -257,6 +288,36 @@ def _attempt_calibrate(config: DictConfig) -> tuple[int, str]:
     if report.plan is not None:
         print(f"next: {_next_command(report)}", flush=True)
     return OK, f"done, {report.path}"
+
+
+def _show_regret(arguments: list[str]) -> int:
+    """Compare the runs of a sweep folder; return the exit code."""
+    from treespec.regret_report import regret_text  # noqa: PLC0415
+
+    try:
+        print(regret_text(arguments), flush=True)
+    except TreespecError as error:
+        _say(f"error: {error}")
+        return BAD_INPUT
+    return OK
+
+
+def _attempt_profile(config: DictConfig) -> tuple[int, str]:
+    """Measure what forwards cost, or find it in the cache, as an attempt at a job."""
+    from treespec.build import build_job  # noqa: PLC0415
+    from treespec.profile_plot import plot_kept  # noqa: PLC0415
+    from treespec.profile_report import profile_of_job, render_profile  # noqa: PLC0415
+
+    try:
+        kept = profile_of_job(build_job(config, trusted=_typed_targets()))
+        plot = plot_kept(kept)
+    except TreespecError as error:
+        return BAD_INPUT, str(error)
+    except Exception as error:  # one job must not take the others with it
+        return FAILED, f"{type(error).__name__}: {' '.join(str(error).split())}"
+    print(f"\n{render_profile(kept.profile)}\n\n{kept.note}\n{kept.path}")
+    print(plot, flush=True)
+    return OK, f"{kept.note}, {kept.path}"
 
 
 def _next_command(report: CalibrationReport) -> str:

@@ -31,7 +31,7 @@ from treespec.errors import (
     TreespecError,
     require_integer,
 )
-from treespec.intake import FirstStates, Order, Prompt, Seed, make_requests
+from treespec.intake import Order, Prompt, Seed, make_requests
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.session import ModelSession
 from treespec.policies import AbstractDraftPolicy, Growth, Situation, layer_limit
@@ -246,10 +246,7 @@ class Run:
             tokenizer=decoder.tokenizer,
         )
         self.requests = make_requests(
-            order,
-            decoder.target,
-            stopping,
-            lambda: FirstStates(decoder.controller.init(), decoder.policy.init()),
+            order, decoder.target, stopping, decoder.controller.init
         )
         self.scheduler = Scheduler(
             [r for r in self.requests if r.finish_reason is None],
@@ -338,6 +335,8 @@ class Run:
             remaining=request.remaining,
             num_unread=self.draft.num_unread(request.key) if self._speculates else 0,
             num_active=num_active,
+            source_names=decoder.drafter.source_names,
+            runs_model=decoder.drafter.runs_model,
         )
         tree = root_tree(tokens[-1], policy.proposal, device)
         draft = _Draft(
@@ -563,6 +562,8 @@ class Run:
         if request.sequence is None:
             return False
         request.admitted_s = self.clock_s
+        # Now, and not with the others: what they teach may be remembered.
+        request.policy_state = self.decoder.policy.init()
         if self._speculates:
             self.draft.admit(request.key, request.prompt, self._num_draft_slots)
         return True

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from treespec.sampling import Sampling
+from treespec.tree import sibling_ranks
 
 CHUNK = 128
 """Tokens of the vocabulary whose maximum is taken at once."""
@@ -45,10 +46,10 @@ class Children:
     def select(self, keep: Tensor) -> Children:  # [K]
         """Return the candidates at the positions ``keep``."""
         return Children(
-            self.rows[keep],
-            self.tokens[keep],
-            self.logprobs[keep],
-            self.sources[keep],
+            self.rows.index_select(0, keep),
+            self.tokens.index_select(0, keep),
+            self.logprobs.index_select(0, keep),
+            self.sources.index_select(0, keep),
         )
 
 
@@ -193,12 +194,10 @@ class SparseDraft(AbstractDraft):
 
     def top(self, k: int) -> Children:
         """Return at most ``k`` candidates of every node."""
-        rows = self.candidates.rows
-        if rows.numel() == 0:
+        if not self.candidates.size:
             return self.candidates
-        same_row = rows[:, None] == rows
-        rank = same_row.tril(diagonal=-1).sum(dim=-1)
-        return self.candidates.select((rank < k).nonzero().flatten())
+        ranks = sibling_ranks(self.candidates.rows)
+        return self.candidates.select((ranks < k).nonzero().flatten())
 
     def law(self, sampling: Sampling, vocab_size: int) -> Tensor:
         """Return the sampling law of every node, zero rows where there is none."""

@@ -41,7 +41,7 @@ def describe_machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "packages": {name: package_version(name) for name in _PACKAGES},
-        "cpu": _cpu_model(),
+        "cpu": cpu_model(),
         "num_cpus": os.cpu_count(),
         "num_threads": torch.get_num_threads(),
         "cuda": [
@@ -84,7 +84,8 @@ def package_version(name: str) -> str | None:
         return None
 
 
-def _cpu_model() -> str | None:
+def cpu_model() -> str | None:
+    """Return the name of this machine's CPU, as far as it is known."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

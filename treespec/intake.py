@@ -52,24 +52,11 @@ class Order:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class FirstStates:
-    """What parts remember at the start of a request.
-
-    Attributes:
-        controller: The controller's state.
-        policy: The policy's state.
-    """
-
-    controller: Any
-    policy: Any
-
-
 def make_requests(
     order: Order,
     target: AbstractLanguageModel,
     stopping: Stopping,
-    first_states: Callable[[], FirstStates],
+    first_state: Callable[[], Any],
 ) -> list[Request]:
     """Return one request per prompt, in order.
 
@@ -77,7 +64,7 @@ def make_requests(
         order: What the user asked for.
         target: The model that will read the prompts.
         stopping: When texts end.
-        first_states: Makes what the parts remember at the start of a request.
+        first_state: Makes the controller's state at the start of a request.
 
     Raises:
         TreespecError: A prompt or a setting is impossible.
@@ -87,7 +74,6 @@ def make_requests(
     seeds = _seeds(order.seed, len(order.prompts))
     requests = []
     for key, (prompt, seed) in enumerate(zip(order.prompts, seeds, strict=True)):
-        first = first_states()
         request = Request(
             key=key,
             prompt=_prompt_tokens(key, prompt, target, stopping),
@@ -95,8 +81,7 @@ def make_requests(
             chance=_chance(seed, target.device),
             draft_chance=_chance(_draft_seed(seed), target.device),
             seed=seed,
-            controller_state=first.controller,
-            policy_state=first.policy,
+            controller_state=first_state(),
         )
         if request.remaining <= 0:
             request.finish_reason = "length"

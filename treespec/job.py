@@ -25,6 +25,8 @@ from treespec.verifiers import AbstractVerifier
 
 TARGET, DRAFT = "pair.target", "pair.draft"
 """Keys of the models, in the configuration and as a drafter's values."""
+DRAFT_IF_ANY = "pair.draft?"
+"""As a drafter's value: the draft model if the pair has one, else nothing."""
 
 Models = Mapping[str, AbstractLanguageModel]
 Trace = Literal["steps", "nodes"]

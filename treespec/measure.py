@@ -16,7 +16,7 @@ from treespec.acceptance import Greedy, SampleAndMatch
 from treespec.audit import Ending, Finding, audit, texts_must_agree
 from treespec.decoder import SpeculativeDecoder
 from treespec.errors import NumericalError
-from treespec.forwards import TargetForwards
+from treespec.forwards import Forwards
 from treespec.metrics import Summary, summarize
 from treespec.outcome import PromptOutcome, Quality
 from treespec.quality import mean_token_logprob
@@ -218,7 +218,7 @@ def _warm_up_row_counts(decoder: SpeculativeDecoder, tokens: tuple[int, ...]) ->
     target = decoder.target
     text = tokens[: target.max_positions - 1]
     most_nodes = min(largest.most_nodes, WARMUP_NODES)
-    forwards = TargetForwards(target, text[-1:], most_nodes)
+    forwards = Forwards(target, text[-1:], most_nodes)
     for num_nodes in range(1, most_nodes + 1):
         forwards.run(num_nodes)
 

@@ -1,4 +1,7 @@
-"""From records to numbers: every name of ``summary.json`` is defined here, once.
+"""From records to numbers: every name of ``summary.json`` is defined once, here.
+
+What a drafter's probabilities and a policy's forecasts are worth is defined in
+``reliability`` and ``forecasts``.
 
 Rules that hold throughout:
 
@@ -20,7 +23,9 @@ from typing import Any
 
 import numpy as np
 
+from treespec.forecasts import forecast_quality, reason_share
 from treespec.outcome import PromptOutcome
+from treespec.reliability import expected_calibration_error, reliability
 from treespec.stats import (
     Floats,
     bootstrap_interval,
@@ -113,6 +118,10 @@ def _summarize_group(outcomes: Sequence[PromptOutcome]) -> Summary:
         "mean_depth": _mean([step.depth for step in steps]),
         "skip_rate": skip_rate(steps),
         "no_draft_rate": no_draft_rate(steps),
+        "reason_share": reason_share(steps),
+        "forecast": forecast_quality(steps),
+        "reliability": reliability(steps),
+        "expected_calibration_error": expected_calibration_error(steps),
         "time_share": time_share(steps),
         "latency_ms": latency_ms(speculative),
         "baseline_latency_ms": latency_ms(baseline),

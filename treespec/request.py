@@ -50,7 +50,7 @@ class Request:
             drafted never moves what acceptance draws.
         seed: What both were seeded with.
         controller_state: What the controller remembers.
-        policy_state: What the policy remembers.
+        policy_state: What the policy remembers, once it is admitted.
         sequence: Its slots in the target's pool, once admitted.
         new_tokens: What was committed so far.
         finish_reason: Why it ended, once it has.
@@ -64,7 +64,7 @@ class Request:
     draft_chance: AbstractChance
     seed: int | None
     controller_state: Any
-    policy_state: Any
+    policy_state: Any = None
     sequence: CachedSequence | None = None
     new_tokens: list[int] = field(default_factory=list)
     finish_reason: FinishReason | None = None

@@ -10,7 +10,7 @@ import gc
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from treespec.models.loading import ModelInfo, inspect, load_module, locate
 from treespec.models.source import LocatedModel, check_source
 from treespec.models.vocabulary import check_pair
 from treespec.outcome import PromptOutcome
+from treespec.profile_cache import about_pair, kept_profile
 from treespec.sinks.base import RunInfo, recording, status_of
 from treespec.sinks.run_folder import SUMMARY, RunFolderSink, is_done
 from treespec.sinks.terminal import render
@@ -101,7 +102,7 @@ def _run(job: Job) -> RunReport:
     for note in job.notes():
         _say(f"note: {note}")
     try:
-        prepared = prepare(job)
+        prepared = with_costs(job, prepare(job))
     except TreespecError:
         raise
     except Exception as error:  # out of memory, say: leave a record of it
@@ -141,6 +142,29 @@ def prepare(job: Job) -> Prepared:
     tasks = _tasks(job, found[0].info)
     environment, decoder = _load(job, found)
     return Prepared(tasks, environment, decoder)
+
+
+def with_costs(job: Job, prepared: Prepared) -> Prepared:
+    """Tell the policy what forwards cost here, if it asks; measures them if need be.
+
+    The costs are part of the run's environment, as decisions depend on them.
+
+    Raises:
+        TreespecError: Too few timings are seconds.
+    """
+    policy = prepared.decoder.policy
+    if not policy.wants_costs:
+        return prepared
+    about = about_pair(prepared.environment["models"], job.config["drafter"])
+    _say("looking up what forwards cost here, or timing them")
+    kept = kept_profile(prepared.decoder, about)
+    _say(f"costs of forwards: {kept.note}")
+    costs = kept.profile.costs
+    return Prepared(
+        tasks=prepared.tasks,
+        environment={**prepared.environment, "costs": costs.to_json()},
+        decoder=replace(prepared.decoder, policy=policy.with_costs(costs)),
+    )
 
 
 def check(job: Job) -> None:

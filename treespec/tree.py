@@ -7,7 +7,7 @@ waiting for it, except what is named ``host``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -57,7 +57,8 @@ class TokenTree:
     """A tree of candidate tokens for one request; never changed in place.
 
     Node 0 is the root: the last committed token, which no cache holds yet. Depths,
-    ancestors, paths and leaves are derived, never stored.
+    ancestors, paths and leaves are derived, never stored; but what ``path_logprobs``
+    has found is kept, and a tree that grows carries it on.
 
     Attributes:
         tokens: Token ids.  # [N]
@@ -78,6 +79,8 @@ class TokenTree:
     proposal: ProposalKind
     draft_probs: Tensor | None
     draft_rows: Tensor
+    # Never an argument, so that no other way to make a tree can hand on a wrong one.
+    _paths: Tensor | None = field(init=False, default=None, repr=False, compare=False)
 
     @property
     def size(self) -> int:
@@ -103,7 +106,7 @@ class TokenTree:
                 ``layer.draft_probs``.  # [F]
         """
         device = self.tokens.device
-        fresh = torch.full((layer.size,), NOT_EXPANDED, device=device)
+        fresh = self.parents.new_full((layer.size,), NOT_EXPANDED)
         rows = torch.arange(1, frontier.shape[0] + 1, device=device)
         rows += self.draft_rows.amax()
         draft_probs = layer.draft_probs
@@ -111,21 +114,28 @@ class TokenTree:
             draft_probs = torch.cat((self.draft_probs, draft_probs))
         elif draft_probs is not None:
             draft_probs = draft_probs.clone()
-        return replace(
-            self,
+        tree = TokenTree(
             tokens=torch.cat((self.tokens, layer.tokens)),
             parents=torch.cat((self.parents, layer.parents)),
             draft_logprobs=torch.cat((self.draft_logprobs, layer.draft_logprobs)),
             sources=torch.cat((self.sources, layer.sources)),
+            proposal=self.proposal,
             draft_probs=draft_probs,
             draft_rows=torch.cat(
                 (self.draft_rows.index_copy(0, frontier, rows), fresh)
             ),
         )
+        if self._paths is not None:
+            above = self._paths.index_select(0, layer.parents)
+            tree._keep_paths(torch.cat((self._paths, above + layer.draft_logprobs)))
+        return tree
 
     def end(self, nodes: Tensor) -> TokenTree:  # [M]
         """Return the tree with nodes that are never to be expanded."""
-        return replace(self, draft_rows=self.draft_rows.index_fill(0, nodes, ENDED))
+        tree = replace(self, draft_rows=self.draft_rows.index_fill(0, nodes, ENDED))
+        if self._paths is not None:
+            tree._keep_paths(self._paths)
+        return tree
 
     def select(self, keep: Tensor) -> TokenTree:
         """Return the tree of some nodes, numbered anew in the same order.
@@ -146,6 +156,16 @@ class TokenTree:
             sources=self.sources[keep],
             draft_rows=self.draft_rows[keep],
         )
+
+    def path_logprobs(self) -> Tensor:  # [N]
+        """Return the log-probability of each node's path."""
+        if self._paths is None:
+            self._keep_paths(path_sums(self.draft_logprobs, self.parents))
+        assert self._paths is not None
+        return self._paths
+
+    def _keep_paths(self, paths: Tensor) -> None:
+        object.__setattr__(self, "_paths", paths)  # a cache, so the tree may be frozen
 
     def host(self) -> HostTree:
         """Copy the structure to the host; waits for the device once."""
@@ -239,9 +259,9 @@ def node_depths(parents: Tensor, max_depth: int | None = None) -> Tensor:  # [N]
     return path_sums((parents != NO_PARENT).long(), parents, max_depth)
 
 
-def path_logprobs(tree: TokenTree, max_depth: int | None = None) -> Tensor:  # [N]
-    """Return the log-probability of each node's path; none is below max_depth."""
-    return path_sums(tree.draft_logprobs, tree.parents, max_depth)
+def path_logprobs(tree: TokenTree) -> Tensor:  # [N]
+    """Return the log-probability of each node's path."""
+    return tree.path_logprobs()
 
 
 def sibling_ranks(parents: Tensor) -> Tensor:  # [N] -> [N]

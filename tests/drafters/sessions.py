@@ -45,12 +45,17 @@ def started(
 
 
 def asked(
-    session: AbstractDraftSession, tree: TokenTree, nodes: Sequence[int]
+    session: AbstractDraftSession,
+    tree: TokenTree,
+    nodes: Sequence[int],
+    *,
+    may_forward: bool = True,
 ) -> AbstractDraft:
     """What a session says about some nodes of the tree of request 0."""
     host = tree.host()
     depth = max(len(host.path(node)) for node in nodes)
-    (draft,) = session.expand([Frontier(0, tree, torch.tensor(nodes), depth)])
+    frontier = Frontier(0, tree, torch.tensor(nodes), depth, may_forward)
+    (draft,) = session.expand([frontier])
     return draft
 
 

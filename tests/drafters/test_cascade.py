@@ -146,6 +146,66 @@ def test_the_last_one_takes_what_is_left_and_may_know_nothing() -> None:
     assert draft.law(PLAIN, V).sum(dim=-1).tolist() == [1, 0]
 
 
+def test_without_a_forward_the_last_that_needs_none_leads_where_nobody_is_sure() -> (
+    None
+):
+    """Its candidates have the probability 1/e: too little, had the model a say."""
+    model, lookups = toy(V), (knowing(4), knowing(3, 4, 5))
+    drafter = Cascade((lookups[0], DraftModel(model), lookups[1]), (0.3, 0.9))
+    session = started(drafter, TEXT)
+    tree = make_tree([3, 4, 5, 6], [NO_PARENT, 0, 0, 0])
+    draft = asked(session, tree, [0], may_forward=False)
+    assert draft.row_sources().tolist() == [2]
+    draft = asked(session, tree, [1, 2, 3], may_forward=False)
+    assert draft.row_sources().tolist() == [0, 2, 0]
+    assert draft.known_rows().tolist() == [0, 1]
+    unsure = Cascade((knowing(3), DraftModel(model)), (0.9,))
+    draft = asked(started(unsure, TEXT), tree, [0], may_forward=False)
+    assert draft.top(1).tokens.tolist() == [0]
+    assert len(model.forwards) == 0
+
+
+def test_without_a_forward_models_alone_know_nothing() -> None:
+    session = started(Cascade((toy_draft(V), toy_draft(V, 2)), (0.5,)), TEXT)
+    tree = make_tree([3, 4, 5], [NO_PARENT, 0, 0])
+    for nodes in ([0], [1, 2]):
+        draft = asked(session, tree, nodes, may_forward=False)
+        assert draft.known_rows().tolist() == []
+        assert draft.law(PLAIN, V).tolist() == [[0.0] * V] * len(nodes)
+    assert (session.num_forwards, session.num_unread(0)) == (0, len(TEXT))
+
+
+def test_a_model_reads_later_what_it_was_not_allowed_to_read() -> None:
+    model = toy(V)
+    session = started(Cascade((knowing(4), DraftModel(model)), (0.3,)), TEXT)
+    alone = started(DraftModel(toy(V)), TEXT)
+    tree = make_tree([3, 5, 6, 7], [NO_PARENT, 0, 1, 2])
+    for nodes in ([0], [1]):
+        asked(session, tree, nodes, may_forward=False)
+    for nodes in ([0], [1]):
+        asked(alone, tree, nodes)
+    for nodes in ([2], [3]):
+        draft, expected = asked(session, tree, nodes), asked(alone, tree, nodes)
+        torch.testing.assert_close(draft.law(PLAIN, V), expected.law(PLAIN, V))
+    read = [rows.tokens.tolist() for rows in model.forwards]
+    assert read == [[*TEXT, 5, 6], [7]]
+
+
+def test_requests_that_may_forward_and_that_may_not_share_a_call() -> None:
+    model = toy(V)
+    session = started(Cascade((knowing(4), DraftModel(model)), (0.3,)), TEXT)
+    session.admit(7, (5, 6), 64)
+    tree = make_tree([3], [NO_PARENT])
+    drafts = session.expand(
+        [
+            Frontier(key, tree, torch.tensor([0]), 0, may_forward=may)
+            for key, may in ((0, False), (7, True))
+        ]
+    )
+    assert [draft.known_rows().tolist() for draft in drafts] == [[], [0]]
+    assert [rows.tokens.tolist() for rows in model.forwards] == [[5, 6]]
+
+
 def test_accepted_nodes_that_the_model_has_read_are_not_read_again() -> None:
     model = toy(V)
     session = started(Cascade((knowing(4), DraftModel(model)), (0.3,)), TEXT)

@@ -88,6 +88,37 @@ def test_a_frontier_of_several_depths_gets_the_law_of_each() -> None:
     assert session.num_forwards == 4
 
 
+def test_without_a_forward_the_chain_stays_as_it_is_and_grows_on_later() -> None:
+    """The lookup is not sure of what it would have put into the chain."""
+    model = toy(V)
+    drafter = Marginals(Cascade((PromptLookup(1, 1), DraftModel(model)), (1.0,)))
+    text = (1, 3, 2, 5, 3)
+    session, whole = started(drafter, text), started(drafter, text)
+    assert drafter.runs_model
+    assert asked(session, bushy(), [0], may_forward=False).top(1).size == 0
+    assert (session.num_forwards, session.num_unread(0)) == (0, 5)
+    root = asked(session, bushy(), [0])
+    again = asked(session, bushy(), [0, 1, 2], may_forward=False)
+    assert again.known_rows().tolist() == [0]
+    assert again.law(PLAIN, V)[0].equal(root.law(PLAIN, V)[0])
+    assert (session.num_forwards, session.num_unread(0)) == (1, 0)
+    for nodes in ([1, 2], [4], [8]):
+        expected = asked(whole, bushy(), nodes)
+        draft = asked(session, bushy(), nodes)
+        torch.testing.assert_close(draft.law(PLAIN, V), expected.law(PLAIN, V))
+
+
+def test_a_drafter_without_a_model_is_asked_whether_or_not_a_forward_is_allowed() -> (
+    None
+):
+    drafter = Marginals(PromptLookup(1, 1))
+    session, whole = (started(drafter, (1, 3, 2, 5, 3)) for _ in range(2))
+    for nodes in ([0], [1], [4]):
+        draft = asked(session, bushy(), nodes, may_forward=False)
+        expected = asked(whole, bushy(), nodes)
+        assert draft.law(PLAIN, V).equal(expected.law(PLAIN, V))
+
+
 def test_the_chains_of_all_requests_grow_in_one_forward() -> None:
     model = toy(V)
     session = started(Marginals(DraftModel(model)), TEXT)

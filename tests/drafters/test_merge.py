@@ -6,10 +6,16 @@ from collections.abc import Mapping
 import pytest
 import torch
 
-from tests.drafters.sessions import asked, started, toy_draft
+from tests.drafters.sessions import asked, started, toy, toy_draft
 from tests.scripts import CPU, make_tree
 from treespec.draft import Children, DenseDraft, SparseDraft
-from treespec.drafters import AbstractDrafter, Cascade, Merge, PromptLookup
+from treespec.drafters import (
+    AbstractDrafter,
+    Cascade,
+    DraftModel,
+    Merge,
+    PromptLookup,
+)
 from treespec.drafters.merge import MergedDraft
 from treespec.drafters.routed import Route, RoutedDraft
 from treespec.errors import TreespecError
@@ -30,6 +36,36 @@ PLAIN = Sampling(1.0)
 )
 def test_a_mixture_keeps_the_contract(drafter: AbstractDrafter) -> None:
     check_drafter(drafter)
+
+
+def test_a_member_that_runs_a_model_is_not_asked_where_it_must_not_and_catches_up() -> (
+    None
+):
+    text, tree = (1, 2, 0, 1, 2), make_tree([2, 0, 3, 1, 4], [NO_PARENT, 0, 0, 1, 2])
+    model, lookup = toy(8), PromptLookup(2, 1)
+    session = started(Merge((lookup, DraftModel(model)), (1, 3)), text)
+    whole = started(Merge((lookup, DraftModel(toy(8))), (1, 3)), text)
+    alone = started(lookup, text)
+    for nodes in ([0], [1]):
+        asked(whole, tree, nodes)
+        expected = asked(alone, tree, nodes)
+        draft = asked(session, tree, nodes, may_forward=False)
+        assert listed(draft.top(8)) == listed(expected.top(8))
+        assert draft.row_sources().tolist() == [0]
+    assert len(model.forwards) == 0
+    for nodes in ([2, 3], [4]):
+        draft, expected = asked(session, tree, nodes), asked(whole, tree, nodes)
+        torch.testing.assert_close(draft.law(PLAIN, 8), expected.law(PLAIN, 8))
+        assert torch.equal(draft.row_sources(), expected.row_sources())
+    # Node 1 had been passed over; 2 and 3 are what was asked about.
+    assert [rows.tokens.tolist() for rows in model.forwards] == [[*text, 0, 3, 1], [4]]
+
+
+def test_without_a_forward_a_mixture_of_models_knows_nothing() -> None:
+    session = started(Merge((toy_draft(8), toy_draft(8, 2))), (1, 2))
+    draft = asked(session, make_tree([2], [NO_PARENT]), [0], may_forward=False)
+    assert (draft.known_rows().tolist(), draft.top(3).size) == ([], 0)
+    assert (session.num_forwards, session.num_unread(0)) == (0, 2)
 
 
 def sparse(*rows: Mapping[int, float], source: int = 0) -> SparseDraft:

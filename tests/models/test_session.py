@@ -224,6 +224,18 @@ def test_a_rewound_text_is_forgotten() -> None:
     assert int(logits.argmax()) == mixing(9)((1, 2, 7, 8))
 
 
+def test_a_skipped_text_costs_no_forward_and_is_seen_by_what_comes_behind_it() -> None:
+    model = adapted("llama", 1)
+    session, sequence = start(model, [1, 4, 5, 6, 7])
+    session.skip(sequence, 4)
+    assert (session.num_forwards, sequence.num_pending) == (0, 1)
+    logits = session.run([Feed(sequence)])[0].logits
+    assert logits.shape[0] == 1
+    assert logits.isfinite().all()
+    assert session.cache.positions[:5].tolist() == [0, 1, 2, 3, 4]
+    assert sequence.line == [0, 1, 2, 3, 4]
+
+
 def test_a_released_request_makes_room_for_the_next() -> None:
     texts: list[Text] = []
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treespec.calibration import Costs
+from treespec.costs import Costs
 from treespec.errors import TreespecError
 from treespec.policies import geometric_tree
 from treespec.policies.optimal_shape import optimal_shape, plan, planned_shape
@@ -30,7 +30,7 @@ SECOND_IS_BETTER = [[0.05, 0.6, 0.2, 0.1]]
 LAST_IS_BEST = [[0.0, 0.0, 0.9]]
 BY_DEPTH = [[0.7, 0.2, 0.05], [0.3, 0.25, 0.2], [0.1, 0.5, 0.0]]
 VECTORS = [FALLING, SECOND_IS_BETTER, LAST_IS_BEST, BY_DEPTH, [[0.9]]]
-SEQUOIA_COSTS = Costs(
+SEQUOIA_COSTS = Costs.through(
     target_s={1: 10, 2: 10, 4: 10, 8: 12, 16: 14, 32: 18}, draft_s={1: 0.3}
 )
 """The published demonstration's, in its own unit of time."""
@@ -195,13 +195,13 @@ def test_sequoias_costs_choose_the_size_and_the_depth_of_least_time_per_token() 
     acceptance = [[0.5 * 0.5**rank for rank in range(32)]]
     chosen = planned_shape(acceptance, SEQUOIA_COSTS, 10)
     by_hand = {}
-    for rows, target_s in SEQUOIA_COSTS.target_s.items():
+    for rows in SEQUOIA_COSTS.target_curve.rows:
         for depth in range(1, 11) if rows > 1 else ():
             shape = optimal_shape(acceptance, rows - 1, depth)
             tokens = shape.expected_tokens(acceptance)
             step_s = shape.depth * 0.3 + SEQUOIA_COSTS.target(1 + shape.num_nodes)
             by_hand[rows, depth] = (step_s / tokens, step_s, tokens)
-            assert target_s >= 10
+            assert SEQUOIA_COSTS.target(rows) >= 10
     best = min(by_hand.values())
     assert (chosen.token_s, chosen.step_s, chosen.expected_tokens) == pytest.approx(
         best
@@ -212,15 +212,15 @@ def test_sequoias_costs_choose_the_size_and_the_depth_of_least_time_per_token() 
 
 def test_a_dear_draft_makes_trees_shallow_and_a_dear_target_makes_them_small() -> None:
     acceptance = [[0.6, 0.2, 0.1]]
-    cheap = planned_shape(acceptance, Costs({2: 1, 33: 1}, {1: 0.001}), 8)
-    dear_draft = planned_shape(acceptance, Costs({2: 1, 33: 1}, {1: 1}), 8)
-    dear_rows = planned_shape(acceptance, Costs({2: 1, 33: 20}, {1: 0.001}), 8)
+    cheap = planned_shape(acceptance, Costs.through({2: 1, 33: 1}, {1: 0.001}), 8)
+    dear_draft = planned_shape(acceptance, Costs.through({2: 1, 33: 1}, {1: 1}), 8)
+    dear_rows = planned_shape(acceptance, Costs.through({2: 1, 33: 20}, {1: 0.001}), 8)
     assert dear_draft.shape.depth < cheap.shape.depth
     assert dear_rows.shape.num_nodes == 1 < cheap.shape.num_nodes == 32
 
 
 def test_a_plan_pays_for_every_expansion_as_wide_as_it_is() -> None:
-    costs = Costs({1: 10, 5: 14}, {1: 1, 3: 5})
+    costs = Costs.through({1: 10, 5: 14}, {1: 1, 3: 5})
     shape = paths_shape([[0], [1], [0, 0], [1, 0]])
     planned = plan(shape, [[0.5, 0.25]], costs)
     assert planned.step_s == pytest.approx(14 + 1 + 3)  # widths 1 and 2
@@ -229,7 +229,7 @@ def test_a_plan_pays_for_every_expansion_as_wide_as_it_is() -> None:
 
 def test_costs_without_trees_choose_none() -> None:
     with pytest.raises(TreespecError, match="no size from 2 to 1024 rows"):
-        planned_shape(FALLING, Costs({1: 1.0}, {1: 1.0}), 4)
+        planned_shape(FALLING, Costs.through({1: 1.0}, {1: 1.0}), 4)
 
 
 def test_widths_give_each_node_so_many_children() -> None:
@@ -293,7 +293,7 @@ def test_paths_that_are_no_tree_are_refused(paths: object, told: str) -> None:
 
 def test_a_tree_is_planned_though_small_ones_hold_nothing() -> None:
     """Rank 0 was never accepted, rank 1 was: one node is no use, two are."""
-    costs = Costs({1: 0.010, 2: 0.011, 4: 0.012, 8: 0.020}, {1: 0.001})
+    costs = Costs.through({1: 0.010, 2: 0.011, 4: 0.012, 8: 0.020}, {1: 0.001})
     chosen = planned_shape([[0.0, 0.2, 0.1]], costs, 3)
     assert chosen.shape.num_nodes > 1
     assert chosen.expected_tokens > 1

@@ -5,14 +5,14 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from tests.outcomes import make_outcome
+from tests.outcomes import make_outcome, make_result
 from tests.sinks.runs import make_outcomes, make_run, record
 from treespec.errors import TreespecError
 from treespec.metrics import summarize
@@ -41,6 +41,32 @@ def test_a_run_read_back_equals_the_records_that_were_written(run, finished):
     assert read.environment == run.environment
     assert read.status["status"] == "done"
     assert read.summary == summarize(read.outcomes, wall_s=1.5)
+
+
+def test_forecasts_and_judged_nodes_are_summed_up_alike_when_read_back(run):
+    """Floats from parquet and the first records give one summary, not about one."""
+    outcome = make_outcome(accepted=(2, 1, 0))
+    planned = [
+        replace(
+            step,
+            judged_sources=("lookup", "draft"),
+            judged_ranks=(0, 1),
+            judged_depths=(1, 1),
+            judged_probs=(0.1 + 0.2 * place, 1 / 3),
+            judged_accepted=(place > 0, False),
+            expected_accepted=1 / 3 + place,
+            expected_s=0.1 / (place + 1),
+            reason="off: too slow" if place else "lookup: a match",
+        )
+        for place, step in enumerate(outcome.speculative.steps)
+    ]
+    planned[1] = replace(planned[1], expected_accepted=None, expected_s=None)
+    outcome = replace(outcome, speculative=make_result(planned))
+    written = record([RunFolderSink()], run, [outcome, make_outcome("plain")])
+    assert read_run(run.folder).summary == written
+    assert written["forecast"]["num_forecasts"] == 2
+    assert written["expected_calibration_error"] > 0
+    assert set(written["reliability"]) == {"draft", "lookup"}
 
 
 def test_a_run_leaves_exactly_the_promised_files(finished):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.outcomes import make_outcome
+from tests.outcomes import STEP_S, make_outcome
 from tests.sinks.runs import make_outcomes, make_run, record
 from treespec.metrics import summarize
 from treespec.outcome import FAR, Divergence, Quality
@@ -53,6 +53,51 @@ def test_the_optimum_is_told_of_where_nodes_were_traced():
     table = _render([make_outcome(traced=True)])
     assert "by node       100%      of the nodes that were compared kept" in table
     assert "80% is the most that a lossless rule could expect" in table
+
+
+def _planned(**changes):
+    """Return a prompt of four steps: two planned, two for which nothing was drafted."""
+    outcome = make_outcome(accepted=(2, 1, 0, 0))
+    fields = [
+        {"expected_accepted": 2.0, "expected_s": 2 * STEP_S, "reason": "lookup"},
+        {"expected_accepted": 1.8, "expected_s": STEP_S, "reason": "lookup"},
+        {"reason": "off: the draft is too slow"},
+        {"reason": "off: the draft is too slow"},
+    ]
+    steps = tuple(
+        replace(step, **{**own, **changes})
+        for step, own in zip(outcome.speculative.steps, fields, strict=True)
+    )
+    return replace(outcome, speculative=replace(outcome.speculative, steps=steps))
+
+
+def test_a_planner_says_what_it_expected_what_came_and_when_it_was_off():
+    table = _render([_planned()])
+    assert (
+        "Planned         2.90      tokens/forward, 2.50 came; steps took 0.67x the "
+        "planned time\n"
+    ) in table
+    assert ("Speculation     off in 50% of the steps: the draft is too slow\n") in table
+
+
+def test_reasons_share_a_line_that_fits():
+    outcome = _planned(step_s=1e6)
+    steps = [
+        replace(step, reason=f"off: because of reason number {i}")
+        for i, step in enumerate(outcome.speculative.steps)
+    ]
+    table = _render(
+        [replace(outcome, speculative=replace(outcome.speculative, steps=steps))]
+    )
+    assert "off in 100% of the steps: because of reason number 0 (25%)" in table
+    assert "number 3" not in table
+    assert max(len(line) for line in table.splitlines()) <= 88
+
+
+def test_policies_that_expect_nothing_have_no_lines_for_it():
+    table = _render([make_outcome()])
+    assert "Planned" not in table
+    assert "Speculation  " not in table
 
 
 def test_the_quality_of_a_lossy_rule_stands_below_its_verdict():

@@ -1,13 +1,23 @@
 """Controllers that keep their contract pass, and each way to break it is found."""
 
 import random
+import sys
 from dataclasses import dataclass, field, replace
 
 import pytest
 
-from treespec.controllers import AbstractController, Constant
+from treespec.controllers import (
+    AbstractController,
+    AdaptiveDepth,
+    Bandit,
+    Constant,
+    HeuristicDepth,
+    OffSwitch,
+)
 from treespec.testing import ConformanceError, check_controller
 from treespec.types import OFF, Budget
+
+BUDGETS = [[0, 1, 0], [2, 2, 3], [4, 2, 8]]
 
 
 @dataclass
@@ -35,7 +45,22 @@ class Steps(AbstractController):
 
 
 @pytest.mark.parametrize(
-    "controller", [Constant(4, 2, 6), Constant(0), Constant(3, 2, 0), Steps()]
+    "controller",
+    [
+        Constant(4, 2, 6),
+        Constant(0),
+        Constant(3, 2, 0),
+        Steps(),
+        AdaptiveDepth(max_width=2),
+        AdaptiveDepth(max_nodes=5, rate=1.0),
+        HeuristicDepth(),
+        Bandit(BUDGETS),
+        Bandit(BUDGETS, step_costs=[1.0, 1.2, 1.5]),
+        OffSwitch(Constant(4, 2, 6)),
+        OffSwitch(AdaptiveDepth(), plain_s=0.01),
+        OffSwitch(OffSwitch(Bandit(BUDGETS))),
+    ],
+    ids=repr,
 )
 def test_controllers_that_keep_their_contract_pass(controller) -> None:
     report = check_controller(controller)
@@ -87,6 +112,28 @@ class ChangesItsState(Steps):
     def observe(self, state, record):
         state[0] = super().observe(state[0], record)
         return state
+
+
+class CountsQuestions(Steps):
+    """Right whenever it is asked once per step, as a decoder does."""
+
+    def init(self):
+        return [0]
+
+    def budget(self, state):
+        state[0] += 1
+        return self.largest
+
+    def observe(self, state, record):
+        return [*state]
+
+
+class LooksElsewhere(Steps):
+    """Decides by what no record has: how deep the decoder's call stack is."""
+
+    def budget(self, state):
+        above = sys._getframe(1).f_code.co_name
+        return replace(self.largest, max_depth=1 if above == "_plan" else 2)
 
 
 class Poisoned(Steps):
@@ -171,6 +218,8 @@ class TooSmallAPromise(Steps):
         (TooSmallAPromise, "its budget has max_depth=1, but its largest has 0"),
         (OnItself, "told of the same steps again, it gave"),
         (Counts, "Counts changes its own object when it is used"),
+        (CountsQuestions, "budget changes the state that it is asked about"),
+        (LooksElsewhere, "replaying the records of a text gives"),
         (ChangesItsState, "observe must return a new state"),
         (Poisoned, "budget (steps whose seconds are NaN"),
         (DividesByTime, "raised ZeroDivisionError"),

@@ -14,9 +14,11 @@ from treespec.drafters import (
     AbstractDrafter,
     AbstractDraftSession,
     DraftModel,
+    Merge,
     PromptLookup,
     SuffixMemory,
 )
+from treespec.drafters.team import Question
 from treespec.testing import ConformanceError, check_drafter
 from treespec.testing.toys import random_model, table_model
 
@@ -340,9 +342,60 @@ class WantsHidden(Frequent):
     hidden_layers = (3,)
 
 
+class ForwardsAnyway(Frequent):
+    """Runs its model whether it may or not."""
+
+    runs_model = True
+
+    def start(self, setting):
+        session = toy_draft(8).start(setting)
+        expand = session.expand
+        session.expand = lambda frontiers: expand(
+            [replace(frontier, may_forward=True) for frontier in frontiers]
+        )
+        return session
+
+
+class HidesItsModel(Frequent):
+    def start(self, setting):
+        return toy_draft(8).start(setting)
+
+
+class Sulks(Frequent):
+    """Says nothing in a whole step once it was refused a forward in it."""
+
+    runs_model = True
+
+    def answer(self, session, frontier):
+        draft, text = super().answer(session, frontier), session.texts[frontier.request]
+        if session.texts.get("refused") == text:
+            return SparseDraft(draft.candidates.select(torch.arange(0)), draft.num_rows)
+        if not frontier.may_forward:
+            session.texts["refused"] = list(text)
+        return draft
+
+
+class NeverCatchesUp(Frequent):
+    """Asks a model about nodes whose parents it was not asked about."""
+
+    runs_model = True
+    source_names = ("frequent", "draft_model")
+
+    def start(self, setting):
+        session = Merge((Frequent(), toy_draft(8))).start(setting)
+        session.question = lambda place, whole, rows: Question(
+            whole.frontier, whole.nodes, whole
+        )
+        return session
+
+
 @pytest.mark.parametrize(
     ("faulty", "says"),
     [
+        (ForwardsAnyway, "may_forward is False, but expand took 1 forward(s)"),
+        (HidesItsModel, "runs_model is False, but expand took 1 forward(s); say True"),
+        (Sulks, "another answer after nodes for which it was allowed no forward"),
+        (NeverCatchesUp, "expand raised AssertionError: holes in the text"),
         (BeyondVocabulary, "has token 8, but it must be an integer from 0 to 7"),
         (AlwaysTheSame, "has token 5, but it must be an integer from 0 to 2"),
         (NoLogs, "it must be a number <= 0"),

@@ -1,5 +1,6 @@
 """Where do candidate tokens come from?"""
 
+from treespec.drafters.all_sources import all_sources
 from treespec.drafters.base import (
     AbstractDrafter,
     AbstractDraftSession,
@@ -33,4 +34,5 @@ __all__ = [
     "Successors",
     "SuffixMemory",
     "TokenRecycling",
+    "all_sources",
 ]

@@ -8,23 +8,23 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from treespec.draft import AbstractDraft
+from treespec.draft import AbstractDraft, listed
 from treespec.drafters.base import (
     AbstractDrafter,
     DraftSetting,
-    Feedback,
     Frontier,
 )
 from treespec.drafters.routed import Route, RoutedDraft
 from treespec.drafters.team import (
     AbstractTeam,
     AbstractTeamSession,
-    Member,
+    HostFrontier,
+    Question,
     checked_members,
+    host_frontier,
     per_member,
 )
 from treespec.errors import TreespecError
-from treespec.tree import ROOT
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,10 @@ class Cascade(AbstractTeam):
     """At every node the first drafter that is sure of its best candidate leads.
 
     The others are not asked about that node, so a frontier that a lookup serves costs
-    no forward of a draft model. Routing looks at the draft alone: sampled proposals
-    stay lossless, for a node's law is that of the drafter which leads there.
+    no forward of a draft model. Where no forward is allowed, those that run a model are
+    passed over, and the last of the others leads wherever none is sure. Routing looks
+    at the draft alone: sampled proposals stay lossless, for a node's law is that of the
+    drafter which leads there.
 
     Attributes:
         drafters: Cheapest first; the last one leads wherever no other does.
@@ -75,18 +77,19 @@ class _Search:
     """A frontier on its way through the cascade.
 
     Attributes:
-        frontier: The frontier.
-        nodes: Its nodes.
-        parents: Parents in its tree.
+        whole: The frontier.
         open_rows: Rows that no drafter leads yet.
         routes: Those that one does.
     """
 
-    frontier: Frontier
-    nodes: list[int]
-    parents: list[int]
+    whole: HostFrontier
     open_rows: list[int]
     routes: list[Route] = field(default_factory=list)
+
+    @property
+    def frontier(self) -> Frontier:
+        """The frontier."""
+        return self.whole.frontier
 
 
 class CascadeSession(AbstractTeamSession):
@@ -99,85 +102,56 @@ class CascadeSession(AbstractTeamSession):
         self._least = [
             math.log(value) if value else -math.inf for value in cascade.min_confidence
         ]
-        # Nodes of a request's current tree that each member was asked about.
-        self._asked: list[dict[int, set[int]]] = [{} for _ in self.members]
 
     def expand(self, frontiers: Sequence[Frontier]) -> list[AbstractDraft]:
         """Return, row by row, what the first drafter says that is sure enough."""
         searches = [_begin(frontier) for frontier in frontiers]
         for place in range(len(self.members)):
-            self._ask(place, [search for search in searches if search.open_rows])
-        return [RoutedDraft(tuple(s.routes), len(s.nodes)) for s in searches]
+            able = [s for s in searches if self.may_ask(place, s.frontier)]
+            self._ask(place, [search for search in able if search.open_rows])
+        return [self._answer(search) for search in searches]
 
-    def commit(self, request: int, feedback: Feedback) -> None:
-        """Tell every member; the tree is over."""
-        super().commit(request, feedback)
-        for asked in self._asked:
-            asked.pop(request, None)
-
-    def release(self, request: int) -> None:
-        """End the request with every member."""
-        super().release(request)
-        for asked in self._asked:
-            asked.pop(request, None)
+    def _answer(self, search: _Search) -> AbstractDraft:
+        num_rows = len(search.whole.nodes)
+        if not search.routes:  # no member could be asked
+            return listed([()] * num_rows, self._device)
+        return RoutedDraft(tuple(search.routes), num_rows)
 
     def _ask(self, place: int, searches: Sequence[_Search]) -> None:
         """Ask a member about all open rows, and let it lead where it is sure."""
         if not searches:
             return
-        member = self.members[place]
-        asked = [self._nodes_to_ask(place, search) for search in searches]
-        drafts = member.session.expand(
-            [self._question(*pair) for pair in zip(searches, asked, strict=True)]
-        )
-        for search, nodes, draft in zip(searches, asked, drafts, strict=True):
-            row_of = {node: row for row, node in enumerate(nodes)}
-            open_rows = search.open_rows
-            led = {row_of[search.nodes[row]]: row for row in open_rows}
-            if place < len(self._least):
-                best = draft.top(1)
-                sure = set(best.rows[best.logprobs >= self._least[place]].tolist())
-                led = {own: row for own, row in led.items() if own in sure}
+        questions = [self.question(place, s.whole, s.open_rows) for s in searches]
+        drafts = self.members[place].session.expand([q.asked for q in questions])
+        for search, question, draft in zip(searches, questions, drafts, strict=True):
+            led = self._led(place, search, question, draft)
             if led:
-                search.routes.append(self._route(member, draft, led))
-            search.open_rows = sorted(set(open_rows) - set(led.values()))
+                search.routes.append(self._route(place, draft, led))
+            search.open_rows = sorted(set(search.open_rows) - set(led.values()))
 
-    def _nodes_to_ask(self, place: int, search: _Search) -> list[int]:
-        """Return the open nodes, and their ancestors that the member has not seen.
+    def _led(
+        self, place: int, search: _Search, question: Question, draft: AbstractDraft
+    ) -> dict[int, int]:
+        """Return the rows that a member leads: its own, and which they are for."""
+        row_of = question.row_of()
+        led = {row_of[search.whole.nodes[row]]: row for row in search.open_rows}
+        if place == self._last(search.frontier):
+            return led
+        best = draft.top(1)
+        sure = set(best.rows[best.logprobs >= self._least[place]].tolist())
+        return {own: row for own, row in led.items() if own in sure}
 
-        A draft model reads a node only after its parents. The root is left out: every
-        member knows it, as the end of the text.
-        """
-        request = search.frontier.request
-        seen = self._asked[place].setdefault(request, {ROOT})
-        nodes = [search.nodes[row] for row in search.open_rows]
-        wanted = set(nodes)
-        for node in nodes:
-            above = search.parents[node]
-            while above > ROOT and above not in seen and above not in wanted:
-                wanted.add(above)
-                above = search.parents[above]
-        seen |= wanted
-        return sorted(wanted)
+    def _last(self, frontier: Frontier) -> int:
+        """Return the place of the last member that may be asked: there is one."""
+        places = range(len(self.members))
+        return max(place for place in places if self.may_ask(place, frontier))
 
-    def _question(self, search: _Search, nodes: list[int]) -> Frontier:
-        if nodes == search.nodes:
-            return search.frontier
-        return replace(search.frontier, nodes=self._ids(nodes))
-
-    def _route(
-        self, member: Member, draft: AbstractDraft, led: dict[int, int]
-    ) -> Route:
-        own_rows, rows = self._ids(list(led)), self._ids(list(led.values()))
-        return Route(draft, own_rows, rows, member.first_source)
-
-    def _ids(self, numbers: list[int]) -> torch.Tensor:
-        return torch.tensor(numbers, dtype=torch.int64, device=self._device)
+    def _route(self, place: int, draft: AbstractDraft, led: dict[int, int]) -> Route:
+        numbers = (list(led), list(led.values()))
+        own_rows, rows = torch.tensor(numbers, device=self._device)
+        return Route(draft, own_rows, rows, self.members[place].first_source)
 
 
 def _begin(frontier: Frontier) -> _Search:
-    """Return a search; waits for the device unless only the root is asked about."""
-    if frontier.depth == 0:
-        return _Search(frontier, [ROOT], [ROOT], [0])
-    nodes, parents = frontier.nodes.tolist(), frontier.tree.parents.tolist()
-    return _Search(frontier, nodes, parents, list(range(len(nodes))))
+    whole = host_frontier(frontier)
+    return _Search(whole, list(range(len(whole.nodes))))

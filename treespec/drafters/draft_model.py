@@ -18,7 +18,7 @@ from treespec.drafters.base import (
     Feedback,
     Frontier,
 )
-from treespec.errors import TreespecError
+from treespec.errors import TreespecError, require_integer
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.session import CachedSequence, Feed, ModelSession
 from treespec.tree import TokenTree
@@ -28,10 +28,18 @@ from treespec.tree import TokenTree
 class DraftModel(AbstractDrafter):
     """Drafts with a model of its own: a whole frontier, of all requests, per forward.
 
+    With a ``context`` it begins in the midst of a text, as if nothing had stood before:
+    what it reads has the positions 0, 1, ..., so that its first token can be the sink
+    that attention wants, and a draft with few positions lasts longer. Text that it has
+    read stays, and more is read behind it. When more than ``context`` tokens are to be
+    read at once, which happens if it was not asked for long, it begins anew.
+
     Attributes:
         model: The draft model; it must read the target's token ids.
         temperature: Temperature at which sampled children are drawn, below 1e-5 the
             likeliest; ``None``: that of the request. Ranking is never tempered.
+        context: Most tokens of the text that it reads at once: the last ones;
+            ``None``: all. What is left unread costs nothing, and guesses get worse.
     """
 
     source_names = ("draft_model",)
@@ -39,9 +47,10 @@ class DraftModel(AbstractDrafter):
 
     model: AbstractLanguageModel
     temperature: float | None = None
+    context: int | None = None
 
     def __post_init__(self) -> None:
-        """Check that there is a model, and that the temperature is one."""
+        """Check that there is a model, and that the numbers are such."""
         if not isinstance(self.model, AbstractLanguageModel):
             raise TreespecError(
                 f"drafter.model must be a language model, got {self.model!r}; write "
@@ -54,6 +63,8 @@ class DraftModel(AbstractDrafter):
                 f"drafter.temperature must be a finite number >= 0, got {given!r}; use "
                 "null for the temperature of the request"
             )
+        if self.context is not None:
+            require_integer("drafter.context", self.context, 1, ", or null for all")
 
     @property
     def runs_model(self) -> bool:
@@ -62,7 +73,7 @@ class DraftModel(AbstractDrafter):
 
     def start(self, setting: DraftSetting) -> DraftModelSession:
         """Return a session with slots for all requests."""
-        return DraftModelSession(self.model, setting, self.temperature)
+        return DraftModelSession(self.model, setting, self.temperature, self.context)
 
 
 class DraftModelSession(AbstractDraftSession):
@@ -73,11 +84,12 @@ class DraftModelSession(AbstractDraftSession):
         model: AbstractLanguageModel,
         setting: DraftSetting,
         temperature: float | None = None,
+        context: int | None = None,
     ) -> None:
         """Make a pool as large as the target's."""
         self.session = ModelSession(model, setting.num_slots)
         self.sequences: dict[int, CachedSequence] = {}
-        self._setting, self._temperature = setting, temperature
+        self._setting, self._temperature, self._context = setting, temperature, context
 
     @property
     def num_forwards(self) -> int:
@@ -86,12 +98,13 @@ class DraftModelSession(AbstractDraftSession):
 
     def admit(self, request: int, prompt: Sequence[int], num_slots: int) -> None:
         """Reserve slots; the prompt is fed with the first expansion."""
-        sequence = self.session.admit(self._readable(prompt), num_slots)
+        tokens = self._readable(prompt[self._first_to_read(len(prompt)) :])
+        sequence = self.session.admit(tokens, num_slots)
         assert sequence is not None, "the draft's pool is as large as the target's"
         self.sequences[request] = sequence
 
     def num_unread(self, request: int) -> int:
-        """Return how many committed tokens the model has not read yet."""
+        """Return how many committed tokens the model has not read and will read."""
         return self.sequences[request].num_pending
 
     def expand(self, frontiers: Sequence[Frontier]) -> list[AbstractDraft]:
@@ -128,10 +141,17 @@ class DraftModelSession(AbstractDraftSession):
         sequence = self.sequences[request]
         tokens = self._readable(feedback.tokens)
         self.session.commit(sequence, feedback.node_ids, tokens)
+        first = self._first_to_read(sequence.num_pending)
+        if first:
+            self.session.restart(sequence, len(sequence.line) + first)
 
     def release(self, request: int) -> None:
         """Give the request's slots back."""
         self.session.release(self.sequences.pop(request))
+
+    def _first_to_read(self, num_unread: int) -> int:
+        """Return how many unread tokens are passed over."""
+        return 0 if self._context is None else max(num_unread - self._context, 0)
 
     def _fits(self, frontier: Frontier) -> bool:
         length = len(self.sequences[frontier.request].tokens) + frontier.depth

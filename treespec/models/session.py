@@ -156,6 +156,25 @@ class ModelSession:
         del sequence.line[num_tokens:]
         del sequence.tokens[num_tokens:]
 
+    def skip(self, sequence: CachedSequence, num_tokens: int) -> None:
+        """Take the next pending tokens as read, without a forward: for timings only.
+
+        What the model then says is worth nothing; its time is that of any text.
+        """
+        first, slots = len(sequence.line), sequence.region.take(num_tokens)
+        if slots:
+            self.cache.place(slots, range(first, first + num_tokens))
+            sequence.line.extend(slots)
+
+    def restart(self, sequence: CachedSequence, num_tokens: int) -> None:
+        """Forget the text's first ``num_tokens`` tokens, and whatever was read of it.
+
+        The rest is pending, at positions from 0.
+        """
+        rest = sequence.tokens[num_tokens:]
+        self.rewind(sequence, 0)
+        sequence.tokens.extend(rest)
+
     def _drop_tree(self, sequence: CachedSequence, slots: Sequence[int]) -> None:
         sequence.region.give_back(slots)
         sequence.fed_nodes = None

@@ -5,6 +5,7 @@ from treespec.policies.base import (
     Growth,
     Situation,
     as_layer,
+    children_of,
     drawn_children,
     drawn_layer,
     layer_limit,
@@ -12,6 +13,8 @@ from treespec.policies.base import (
 from treespec.policies.best_first import BestFirst
 from treespec.policies.chain import Chain, SampledChain
 from treespec.policies.confidence_tree import ConfidenceTree
+from treespec.policies.entropy_stop import EntropyStop
+from treespec.policies.planner import Planner
 from treespec.policies.ready_trees import (
     calibrated_tree,
     comb_tree,
@@ -20,6 +23,7 @@ from treespec.policies.ready_trees import (
     optimal_tree,
 )
 from treespec.policies.sampled_best_first import SampledBestFirst
+from treespec.policies.sampled_planner import SampledPlanner
 from treespec.policies.sampled_tree import SampledTree
 from treespec.policies.shape import TreeShape
 from treespec.policies.static_tree import StaticTree
@@ -30,9 +34,12 @@ __all__ = [
     "BestFirst",
     "Chain",
     "ConfidenceTree",
+    "EntropyStop",
     "Growth",
+    "Planner",
     "SampledBestFirst",
     "SampledChain",
+    "SampledPlanner",
     "SampledTree",
     "Situation",
     "StaticTree",
@@ -40,6 +47,7 @@ __all__ = [
     "TreeShape",
     "as_layer",
     "calibrated_tree",
+    "children_of",
     "comb_tree",
     "drawn_children",
     "drawn_layer",

@@ -10,12 +10,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from treespec.chance import NO_TOKEN, AbstractChance
+from treespec.costs import Costs
 from treespec.draft import AbstractDraft, Children
 from treespec.sampling import Sampling
 from treespec.siblings import draw_siblings
@@ -34,6 +35,8 @@ class Situation:
         num_unread: Committed tokens that a draft model has not read yet; its next
             forward reads them too.
         num_active: Requests that share the step.
+        source_names: Names of the drafter's sources; a node's source is an index.
+        runs_model: Whether the drafter may run a draft model.
     """
 
     state: Any
@@ -41,6 +44,8 @@ class Situation:
     remaining: int
     num_unread: int = 0
     num_active: int = 1
+    source_names: tuple[str, ...] = ()
+    runs_model: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,24 +105,37 @@ class AbstractDraftPolicy(ABC):
     def max_children(self) -> int | None:
         """Most children that it gives to one node; ``None`` if there is no limit."""
 
-    ends_siblings_early: ClassVar[bool] = False
-    """Whether siblings drawn so far have a say in how many their parent gets.
+    @property
+    def ends_siblings_early(self) -> bool:
+        """Whether siblings drawn so far have a say in how many their parent gets.
 
-    A policy that draws its siblings in turn may look at them before it draws one more;
-    most do not, and some rules need to know the number beforehand.
-    """
+        A policy that draws its siblings in turn may look at them before it draws one
+        more; most do not, and some rules need to know the number beforehand.
+        """
+        return False
 
-    prunes: ClassVar[bool] = False
-    """Whether it drafts more than it has verified, and chooses at the end.
+    @property
+    def prunes(self) -> bool:
+        """Whether it drafts more than it has verified, and chooses at the end.
 
-    Then a layer may have ``budget.max_width`` nodes, however many there are already.
-    For deterministic proposals only.
-    """
+        Then a layer may have ``budget.max_width`` nodes, however many there are
+        already. For deterministic proposals only.
+        """
+        return False
 
     @property
     def whole(self) -> Budget | None:
         """The least budget that cuts nothing off its trees, if they have a shape."""
         return None
+
+    @property
+    def wants_costs(self) -> bool:
+        """Whether it plans by measured costs and was not given any."""
+        return False
+
+    def with_costs(self, costs: Costs) -> AbstractDraftPolicy:
+        """Return the same policy that knows what forwards cost, if it asks."""
+        return self
 
     def init(self) -> Any:
         """Return what it remembers at the start of a request; most remember nothing."""
@@ -181,7 +199,7 @@ def as_layer(growth: Growth, children: Children) -> Layer | None:
     if children.size == 0:
         return None
     return Layer(
-        parents=growth.frontier[children.rows],
+        parents=growth.frontier.index_select(0, children.rows),
         tokens=children.tokens,
         draft_logprobs=children.logprobs,
         sources=children.sources,
@@ -228,6 +246,27 @@ def drawn_children(
     if rows.shape[0] == 0:
         return None
     laws = growth.draft.law(growth.sampling, growth.vocab_size)
+    return children_of(growth, proposal, laws, rows, num_children, most)
+
+
+def children_of(
+    growth: Growth,
+    proposal: ProposalKind,
+    laws: Tensor,
+    rows: Tensor,
+    num_children: Tensor,
+    most: int,
+) -> Layer:
+    """Return drawn children, as ``drawn_children`` does, of laws that are at hand.
+
+    Args:
+        growth: The tree so far.
+        proposal: How siblings are drawn.
+        laws: The draft's law at every frontier node.  # [F, V]
+        rows: Which nodes of the frontier get children: known ones, at least one.  # [R]
+        num_children: Children of each.  # [R]
+        most: The largest of these numbers.
+    """
     drawn = draw_siblings(proposal, laws[rows], most, growth.chance)
     ranks = torch.arange(drawn.shape[-1], device=drawn.device)
     drawn = drawn.masked_fill(ranks >= num_children[:, None], NO_TOKEN)

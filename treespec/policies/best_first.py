@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
+from operator import neg
 
 import torch
 from torch import Tensor
@@ -17,6 +21,7 @@ from treespec.errors import (
 )
 from treespec.policies.base import AbstractDraftPolicy, Growth, Situation
 from treespec.tree import (
+    NOT_EXPANDED,
     ROOT,
     Layer,
     TokenTree,
@@ -93,30 +98,26 @@ class BestFirst(AbstractDraftPolicy):
         tree, budget = growth.tree, growth.budget
         old = self._values(tree, growth.depth)
         children, new = self._best_children(growth, old)
-        values = torch.cat((old[1:], new))  # of all candidates  # [C]
-        ranked, order = values.sort(descending=True, stable=True)
-        ranked, order = ranked[: budget.max_nodes], order[: budget.max_nodes]
-        is_best = torch.zeros_like(values, dtype=torch.bool)
-        is_best = is_best.index_fill(0, order, True) & (values > -math.inf)
-        enters = is_best[tree.num_drafted :]
-
-        is_open = torch.cat((self._is_open(growth), enters))
-        is_open &= values > self._least_worth(budget, ranked)
-        if self.min_gain > 0:
-            is_open &= _gain(old, ranked) > self.min_gain
-        earlier = torch.arange(1, tree.size, device=values.device)
-        ids = torch.cat((earlier, tree.num_drafted + enters.cumsum(0)))
-        expand = ids[order[is_open[order]][: self.beam]]
-
-        children = children.select(enters.nonzero().flatten())
-        if not children.size and not expand.shape[0]:
+        best = _best(torch.cat((old[1:], new)), budget.max_nodes)
+        num_old = tree.num_drafted
+        enters = sorted([c for c in best.candidates if c >= num_old])
+        nodes = dict(zip(enters, count(tree.size), strict=False))
+        is_open = self._open_nodes(growth) + [True] * children.size
+        worthy = best.candidates[: best.num_above(self._least_worth(budget, best))]
+        wanted = [c for c in worthy if is_open[c]][: self.beam]
+        expand = sorted(nodes.get(c, c + 1) for c in wanted)
+        if self.min_gain > 0 and _gain(old[1:].tolist(), best) <= self.min_gain:
+            expand = []
+        if not enters and not expand:
             return None
+        like = growth.frontier
+        children = children.select(like.new_tensor([c - num_old for c in enters]))
         return Layer(
-            parents=growth.frontier[children.rows],
+            parents=like.index_select(0, children.rows),
             tokens=children.tokens,
             draft_logprobs=children.logprobs,
             sources=children.sources,
-            expand=expand.sort().values,
+            expand=like.new_tensor(expand),
         )
 
     def prune(self, tree: TokenTree, budget: Budget, situation: Situation) -> Tensor:
@@ -133,7 +134,7 @@ class BestFirst(AbstractDraftPolicy):
 
     def _values(self, tree: TokenTree, max_depth: int) -> Tensor:  # [N]
         """Return the logarithm of every path's decayed probability."""
-        values = path_logprobs(tree, max_depth)
+        values = path_logprobs(tree)
         if self.decay < 1:
             depths = node_depths(tree.parents, max_depth)
             values = values + math.log(self.decay) * depths
@@ -144,7 +145,7 @@ class BestFirst(AbstractDraftPolicy):
     ) -> tuple[Children, Tensor]:  # [N] -> [M]
         """Return the best children that a layer has room for, and their values."""
         children = growth.draft.top(self.max_children)
-        above = values[growth.frontier[children.rows]]
+        above = values.index_select(0, growth.frontier.index_select(0, children.rows))
         new = above + (children.logprobs + math.log(self.decay)).clamp(max=0.0)
         width = growth.budget.max_width
         if children.size > width:
@@ -152,23 +153,52 @@ class BestFirst(AbstractDraftPolicy):
             children, new = children.select(keep), new[keep]
         return children, new
 
-    def _is_open(self, growth: Growth) -> Tensor:  # [N - 1] bool
-        """Return which earlier nodes, the root excluded, may still be expanded."""
+    def _open_nodes(self, growth: Growth) -> list[bool]:
+        """Return which earlier nodes, from node 1 on, may still be expanded."""
         if self.scope == "layer":
-            return torch.zeros_like(growth.tree.tokens[1:], dtype=torch.bool)
-        return ~growth.tree.is_expanded.index_fill(0, growth.frontier, True)[1:]
+            return [False] * growth.tree.num_drafted
+        is_open = growth.tree.draft_rows == NOT_EXPANDED
+        flags: list[bool] = is_open.index_fill(0, growth.frontier, False)[1:].tolist()
+        return flags
 
-    def _least_worth(self, budget: Budget, ranked: Tensor) -> Tensor | float:
+    def _least_worth(self, budget: Budget, best: _Best) -> float:
         """Return the value above which a node's children could be among the best.
 
         They are worth less by the decay, and a tie goes to the earlier node.
         """
-        if ranked.shape[0] < budget.max_nodes:
+        if len(best.values) < budget.max_nodes:
             return -math.inf
-        return ranked[-1] - math.log(self.decay)
+        return best.values[-1] - math.log(self.decay)
 
 
-def _gain(old: Tensor, ranked: Tensor) -> Tensor:  # [N], [B] -> []
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """The best candidates: the earlier nodes from node 1 on, then the new children.
+
+    Attributes:
+        candidates: Their numbers, the best first.
+        values: Their values.
+    """
+
+    candidates: list[int]
+    values: list[float]
+
+    def num_above(self, value: float) -> int:
+        """Return how many are worth more."""
+        return bisect_left(self.values, -value, key=neg)
+
+
+def _best(values: Tensor, most: int) -> _Best:
+    """Return the best of all candidates that are possible; waits for the device."""
+    ranked = values.sort(descending=True, stable=True)
+    best = _Best(ranked.indices[:most].tolist(), ranked.values[:most].tolist())
+    if best.values and best.values[-1] == -math.inf:
+        num_possible = best.values.index(-math.inf)
+        return _Best(best.candidates[:num_possible], best.values[:num_possible])
+    return best
+
+
+def _gain(old: Sequence[float], best: _Best) -> float:
     """Return by how much an expansion raised the sum of the best probabilities."""
-    before = old[1:].sort(descending=True).values[: ranked.shape[0]]
-    return ranked.exp().sum() - before.exp().sum()
+    before = sorted(old, reverse=True)[: len(best.values)]
+    return math.fsum(map(math.exp, best.values)) - math.fsum(map(math.exp, before))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from treespec.calibration import Costs
+from treespec.costs import Costs
 from treespec.errors import TreespecError, require_integer
 from treespec.policies.shape import (
     MAX_NODES,
@@ -81,11 +81,13 @@ def planned_shape(
         TreespecError: No size above one row was measured, or nothing is ever accepted.
     """
     _require_depth(max_depth)
-    sizes = sorted(rows - 1 for rows in costs.target_s if 1 < rows <= MAX_NODES)
+    measured = costs.target_curve.rows
+    sizes = sorted(rows - 1 for rows in measured if 1 < rows <= MAX_NODES)
     if not sizes:
         raise TreespecError(
-            f"target_s has no size from 2 to {MAX_NODES} rows, so no tree can be "
-            "chosen by it; run treespec calibrate again, or give policy.num_nodes=N"
+            f"the target's costs have no size from 2 to {MAX_NODES} rows, so no tree "
+            "can be chosen by them; run treespec calibrate again, or give "
+            "policy.num_nodes=N"
         )
     plans = []
     for depth in range(1, max_depth + 1):

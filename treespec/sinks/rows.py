@@ -20,6 +20,11 @@ Row = dict[str, Any]
 Mode = Literal["speculative", "baseline"]
 
 MODES: tuple[Mode, ...] = ("speculative", "baseline")
+SCHEMA = 2
+"""Number of the layout of a run's files; raised when a name or a meaning changes.
+
+Runs from before there was a number are of layout 1.
+"""
 _OWNER = [
     ("prompt_idx", pa.int32()),
     ("id", pa.string()),

@@ -26,6 +26,7 @@ from treespec.outcome import PromptOutcome
 from treespec.sinks.base import AbstractSink, RunInfo, RunStatus
 from treespec.sinks.rows import (
     NODE_SCHEMA,
+    SCHEMA,
     STEP_SCHEMA,
     Row,
     node_rows,
@@ -124,6 +125,7 @@ class RunFolderSink(AbstractSink):
         self, status: str, error: str | None, traceback: str | None
     ) -> None:
         content = {
+            "schema": SCHEMA,
             "status": status,
             "error": error,
             "traceback": traceback,

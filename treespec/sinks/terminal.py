@@ -8,12 +8,15 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, TextIO
 
+from treespec.forecasts import off_share
 from treespec.metrics import MIN_PROMPTS_FOR_INTERVAL, Summary
 from treespec.outcome import FAR, PromptOutcome
 from treespec.sinks.base import AbstractSink, RunInfo, RunStatus
 
 _WIDTH = 88
 _LABEL = 16
+_MEANING = 26
+_MAX_REASONS = 3
 _MAX_DEPTHS = 8
 _UNEVEN = 1.5
 _MAX_DIVERGENCES = 6
@@ -57,6 +60,8 @@ def render(summary: Summary) -> str:
             *_speed(summary),
             *_acceptance(summary),
             *_optimum(summary),
+            *_forecast(summary["forecast"]),
+            *_off(summary["reason_share"]),
             *_time(summary),
             *_disturbance(summary),
             "",
@@ -123,6 +128,40 @@ def _optimum(summary: Summary) -> list[str]:
             "", "", f"{_percent(optimum)} is the most that a lossless rule could expect"
         ),
     ]
+
+
+def _forecast(forecast: Summary) -> list[str]:
+    """Compare what the policy expected with what came, if it expected anything."""
+    expected = forecast["expected_accepted_per_step"]
+    accepted = forecast["forecast_accepted_per_step"]
+    if expected is None or accepted is None:
+        return []
+    words = f"tokens/forward, {1 + accepted:.2f} came"
+    if forecast["step_time_ratio"] is not None:
+        ratio = _times(forecast["step_time_ratio"])
+        words += f"; steps took {ratio} the planned time"
+    first, *rest = wrap(words, _WIDTH - _MEANING)
+    return [
+        _line("Planned", f"{1 + expected:.2f}", first),
+        *(_line("", "", line) for line in rest),
+    ]
+
+
+def _off(reasons: Mapping[str, float] | None) -> list[str]:
+    """Tell how often the policy chose not to speculate, and why."""
+    off = {} if reasons is None else off_share(reasons)
+    if not off:
+        return []
+    whys = [
+        why if len(off) == 1 else f"{why} ({_percent(share)})"
+        for why, share in off.items()
+        if why
+    ]
+    words = f"off in {_percent(sum(off.values()))} of the steps"
+    if whys:
+        words += f": {', '.join(whys[:_MAX_REASONS])}"
+    first, *rest = wrap(words, _WIDTH - _LABEL)
+    return [_line("Speculation", first, ""), *(_line("", line, "") for line in rest)]
 
 
 def _time(summary: Summary) -> list[str]:
@@ -255,7 +294,7 @@ def _divergence(row: Mapping[str, Any]) -> str:
 
 def _line(label: str, value: str, meaning: str) -> str:
     text = f"{label:<{_LABEL}}{value}"
-    return f"{text:<26}{meaning}".rstrip() if meaning else text.rstrip()
+    return f"{text:<{_MEANING}}{meaning}".rstrip() if meaning else text.rstrip()
 
 
 def _number(value: float | None, digits: int) -> str:

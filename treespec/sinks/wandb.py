@@ -20,6 +20,7 @@ from treespec.errors import TreespecError
 from treespec.metrics import Summary, summarize_prompt
 from treespec.outcome import PromptOutcome
 from treespec.sinks.base import AbstractSink, RunInfo, RunStatus
+from treespec.sinks.rows import SCHEMA
 
 _MODES = ("offline", "online", "disabled")
 # What W&B records about a machine without being asked. Names that begin with x_ come
@@ -33,6 +34,9 @@ _RESERVED = {
     "x_disable_stats": True,
     "x_disable_machine_info": True,
 }
+
+OWN = "_treespec"
+"""Key of a W&B run's config with what is no setting: the layout, the environment."""
 
 _log = logging.getLogger(__name__)
 
@@ -92,7 +96,7 @@ class WandbSink(AbstractSink):
                 id=run.run_key,
                 name=run.run_key,
                 tags=list(run.tags),
-                config={**run.config, "_treespec": dict(run.environment)},
+                config={**run.config, OWN: {"schema": SCHEMA, **run.environment}},
                 reinit="finish_previous",
                 settings=wandb.Settings(silent=self.mode == "offline", **settings),
             )

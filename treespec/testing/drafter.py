@@ -36,6 +36,11 @@ ROUNDS = (
     Round((), 0.0),
     Round((2, 1, 1), 1.0),
 )
+REFUSED_ROUNDS = (
+    Round((3, 2, 2, 1), 1.0, refused=(1,)),
+    Round((2, 2, 2), 1.0, refused=(0,)),
+    Round((2, 2, 2, 2), 0.5, refused=(1, 2)),
+)
 OTHER_ROUNDS = (Round((2, 3), 1.0), Round((1, 1), 0.0), Round((1,), 1.0))
 PROMPTS = ((1, 2, 0, 1, 2, 0, 1, 2), (2, 1, 1, 0, 2, 1), (0,))
 DECODINGS: tuple[tuple[AbstractDraftPolicy, AbstractAcceptanceRule, Sampling], ...] = (
@@ -45,6 +50,11 @@ DECODINGS: tuple[tuple[AbstractDraftPolicy, AbstractAcceptanceRule, Sampling], .
 )
 ALONE = "asked again, in a fresh session"
 NOT_A_FUNCTION = "it draws random numbers, or keeps something outside of the session"
+REFUSED = "after nodes for which it was allowed no forward"
+NOT_READ = (
+    "what was not read then must be read later, and nothing may be remembered that was "
+    "said without the model"
+)
 KEPT_APART = (
     "what belongs to a request must be kept by its key, in the session, until release, "
     "and nothing may be drawn at random"
@@ -89,11 +99,12 @@ def check_drafter(
     Requests are played to it as a decoder would: chains and branching trees of its own
     candidates, accepted to the leaf, in part and not at all. Its answers must fit the
     tree and the vocabulary; a request must get the same answers alone, beside another
-    one, beside another session, and under a key that was used before; the object must
-    not change, and global randomness must stay untouched. Then whole texts are decoded
-    with it: they must be those of plain decoding. What a drafter remembers across
-    requests takes part in the texts only, those of the first toy, and stays remembered:
-    give it a memory of its own.
+    one, beside another session, and under a key that was used before; where no forward
+    is allowed there must be none, and later answers in that tree must be as if it had
+    been; the object must not change, and global randomness must stay untouched. Then
+    whole texts are decoded with it: they must be those of plain decoding. What a
+    drafter remembers across requests takes part in the texts only, those of the first
+    toy, and stays remembered: give it a memory of its own.
 
     What a drafter remembers across requests makes its answers depend on the past, as
     its user wants: its ``cold`` twin is checked.
@@ -128,7 +139,11 @@ def check_drafter(
 
 @torch.inference_mode()
 def _checked(stages: Sequence[Stage], tolerance: float) -> DrafterReport:
-    num_answers = [_check_sessions(stage, tolerance) for stage in stages]
+    num_answers = [
+        _check_sessions(stage, tolerance)
+        + sum(_check_refusal(stage, step, tolerance) for step in REFUSED_ROUNDS)
+        for stage in stages
+    ]
     num_texts = [_check_texts(stage) for stage in stages]
     return DrafterReport(
         drafter=type(stages[0].drafter).__name__,
@@ -198,6 +213,34 @@ def _check_sessions(stage: Stage, tolerance: float) -> int:
         for how, plays in ensembles.items()
         for roles in plays
     )
+
+
+def _check_refusal(stage: Stage, step: Round, tolerance: float) -> int:
+    """Return how many answers did not depend on earlier frontiers without a forward.
+
+    Later steps may: a drafter need not read all the text that it has missed.
+
+    Raises:
+        ConformanceError: One did, or it depends on another request.
+    """
+    prompt, other_prompt, _ = _prompts(stage)
+    refused = rehearse(stage, prompt, (ROUNDS[0], step))
+    other = rehearse(stage, other_prompt, OTHER_ROUNDS)
+    shared = stage.start()
+    roles = [Role(shared, 0, refused), Role(shared, 1, other)]
+    how = "with another request beside it in the session"
+    num_answers = _check_replay(stage, roles, how, tolerance)
+    allowed = replay(stage, [Role(stage.start(), 0, refused.all_allowed())])
+    for expansion, (_, answer) in zip(refused.expansions, allowed, strict=True):
+        frontier = expansion.frontier
+        if frontier.may_forward or not stage.drafter.runs_model:
+            changed = difference(answer, expansion.answer, tolerance)
+            if changed is not None:
+                raise stage.question(expansion.text, frontier).failure(
+                    f"a request got another answer {REFUSED} ({changed}); {NOT_READ}"
+                )
+            num_answers += 1
+    return num_answers
 
 
 def _check_replay(

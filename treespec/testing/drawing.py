@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from treespec.analysis.layout import ASCII, outline
 from treespec.sampling import Sampling
-from treespec.tree import ROOT, HostTree, TokenTree
+from treespec.tree import TokenTree
 
 MOST_NODES = 16
 """Nodes of a tree that a message shows."""
@@ -21,31 +22,18 @@ def draw_tree(tree: TokenTree, target_probs: Sequence[Sequence[float]] = ()) -> 
     """
     host = tree.host()
     lines = [f"{tree.proposal} children, in draw order:"]
-    for prefix, node in _places(host, ROOT, "", ""):
-        laws = []
+    for line in outline(host.parents, ASCII):
+        node, laws = line.node, []
         if tree.draft_probs is not None and host.draft_rows[node] >= 0:
             laws.append(f"q {row(tree.draft_probs[host.draft_rows[node]].tolist())}")
         if target_probs:
             laws.append(f"p {row(target_probs[node])}")
-        label = f"{prefix}{host.tokens[node]}"
+        label = f"{line.branch}{host.tokens[node]}"
         lines.append(f"  {label:<12} {'   '.join(laws)}".rstrip())
     if len(lines) > MOST_NODES + 1:
         rest = len(lines) - MOST_NODES - 1
         lines = [*lines[: MOST_NODES + 1], f"  and {rest} more nodes"]
     return "\n".join(lines)
-
-
-def _places(
-    host: HostTree, node: int, prefix: str, below: str
-) -> list[tuple[str, int]]:
-    """Return the nodes depth first, each with the branch in front of it."""
-    places = [(prefix, node)]
-    children = host.children()[node]
-    for child in children:
-        last = child == children[-1]
-        branch, rest = ("`- ", "   ") if last else ("|- ", "|  ")
-        places += _places(host, child, below + branch, below + rest)
-    return places
 
 
 def row(probs: Sequence[float], num_digits: int = 4) -> str:

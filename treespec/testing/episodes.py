@@ -42,10 +42,12 @@ class Round:
     Attributes:
         widths: Most children of each expanded node, at depth 1, 2, ...
         accepted: Share of the deepest path that is accepted.
+        refused: Expansions, counted from 0, for which no forward is allowed.
     """
 
     widths: tuple[int, ...]
     accepted: float
+    refused: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,21 @@ class Episode:
 
     prompt: tuple[int, ...]
     events: tuple[Expansion | Feedback, ...]
+
+    @property
+    def expansions(self) -> tuple[Expansion, ...]:
+        """What the drafter was asked."""
+        return tuple(e for e in self.events if isinstance(e, Expansion))
+
+    def all_allowed(self) -> Episode:
+        """Return the same request with a forward allowed for every frontier."""
+        events = [
+            replace(event, frontier=replace(event.frontier, may_forward=True))
+            if isinstance(event, Expansion)
+            else event
+            for event in self.events
+        ]
+        return replace(self, events=tuple(events))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +122,11 @@ class Stage:
         trees = [frontier.tree.host() for frontier in frontiers]
         questions = [self.question(*one) for one in asked]
         case = "\n".join(question.case for question in questions)
+        before = session.num_forwards
         with reported(self.drafter, "expand", case):
             drafts: object = session.expand(frontiers)
         name = type(self.drafter).__name__
+        self._check_forwards(session.num_forwards - before, questions)
         if not isinstance(drafts, list | tuple):
             raise ConformanceError(
                 f"{name}: expand must return a list of drafts, got {drafts!r}\n{case}"
@@ -125,6 +144,19 @@ class Stage:
             with reported(self.drafter, "its answer", question.case):
                 answers.append((draft, checked_answer(draft, question)))
         return answers
+
+    def _check_forwards(self, num_forwards: int, questions: Sequence[Question]) -> None:
+        """Refuse forwards that were not allowed, or that were not to be expected."""
+        if num_forwards and not self.drafter.runs_model:
+            raise questions[0].failure(
+                f"runs_model is False, but expand took {num_forwards} forward(s); say "
+                "True"
+            )
+        if num_forwards and not any(q.frontier.may_forward for q in questions):
+            raise questions[0].failure(
+                f"may_forward is False, but expand took {num_forwards} forward(s); "
+                "answer from what needs none, or that nothing is known"
+            )
 
     def question(self, text: tuple[int, ...], frontier: Frontier) -> Question:
         """Return a frontier with what bounds the answer."""
@@ -150,7 +182,7 @@ def rehearse(stage: Stage, prompt: Sequence[int], rounds: Sequence[Round]) -> Ep
     events: list[Expansion | Feedback] = []
     for step in (Round((), 0.0), *rounds):
         text = tuple(sequence.tokens)
-        expansions, tree = _grow(stage, session, text, step.widths)
+        expansions, tree = _grow(stage, session, text, step)
         host = tree.host()
         path = host.path(tree.size - 1)
         node_ids = tuple(path[: round(step.accepted * len(path))])
@@ -178,27 +210,30 @@ def _grow(
     stage: Stage,
     session: AbstractDraftSession,
     text: tuple[int, ...],
-    widths: Sequence[int],
+    step: Round,
 ) -> tuple[list[Expansion], TokenTree]:
     """Return what was asked, and the tree that grew from the answers."""
     device = stage.target.device
     tree = root_tree(text[-1], ProposalKind.DETERMINISTIC, device)
     nodes = torch.zeros(1, dtype=torch.int64, device=device)
+    left_out = nodes[:0]
     expansions = []
-    for depth, width in enumerate(widths):
-        frontier = Frontier(0, tree, nodes, depth)
+    for depth, width in enumerate(step.widths):
+        frontier = Frontier(0, tree, nodes, depth, depth not in step.refused)
         ((draft, answer),) = stage.ask(session, [(text, frontier)])
         expansions.append(Expansion(text, frontier, answer))
         best = draft.top(width)
-        if best.size == 0:
-            break
         first = tree.size
         tree = tree.extend(
             Layer(nodes[best.rows], best.tokens, best.logprobs, best.sources), nodes
         )
-        # Every other node only: a policy need not expand all that it has picked.
-        step = 1 if best.size <= 2 else 2
-        nodes = torch.arange(first, tree.size, step, device=device)
+        # Every other node only, and the others later, as a policy may do it.
+        new = torch.arange(first, tree.size, device=device)
+        stride = 1 if best.size <= 2 else 2
+        nodes = torch.cat((left_out, new[::stride]))
+        left_out = new[1::2] if stride == 2 else new[:0]
+        if nodes.shape[0] == 0:
+            break
     return expansions, tree
 
 

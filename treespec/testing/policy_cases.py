@@ -113,6 +113,7 @@ class PolicyCase:
             frontier = new if layer.expand is None else layer.expand
 
     def _next_layer(self, policy: AbstractDraftPolicy, growth: Growth) -> Layer | None:
+        growth.tree.path_logprobs()  # what a tree keeps of that is no change
         before, name = snapshot(growth.tree), type(policy).__name__
         try:
             layer = policy.grow(growth)

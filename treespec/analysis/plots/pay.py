@@ -1,0 +1,55 @@
+"""When a tree pays for itself."""
+
+from __future__ import annotations
+
+from treespec.analysis import tables
+from treespec.analysis.chart import Chart, Panel, Points
+from treespec.analysis.look import NUM_STYLES
+from treespec.analysis.plots.shared import (
+    about_prompts,
+    chart,
+    counted,
+    floats,
+    kinds,
+    nothing,
+)
+from treespec.analysis.results import Results
+
+
+def break_even(results: Results) -> Chart:
+    """Return kept drafts by size of the tree, next to how many would pay for it."""
+    frame = tables.break_even(results)
+    title = "Does a tree pay?"
+    if frame.empty or frame["break_even"].isna().all():
+        return nothing(title, results, "No step was timed on both sides.", frame)
+    marks: list[Points] = []
+    for kind in list(kinds(results, frame))[: NUM_STYLES // 2]:
+        rows = kind.rows
+        x = floats(rows["num_nodes"])
+        kept = Points(
+            name=f"{kind.label}: kept",
+            x=x,
+            y=floats(rows["accepted"]),
+            low=floats(rows["low"]),
+            high=floats(rows["high"]),
+            join="none",
+            style=2 * kind.style,
+            dodge=kind.dodge,
+            labels=tuple(counted(int(n), "step") for n in rows["num_steps"]),
+        )
+        least = Points(
+            name=f"{kind.label}: needed to break even",
+            x=x,
+            y=floats(rows["break_even"]),
+            style=2 * kind.style + 1,
+            mark="none",
+        )
+        marks += [kept, least]
+    panel = Panel(
+        x_label="Nodes verified in the step",
+        y_label="Accepted draft tokens per step\n(mean, 95% interval)",
+        marks=tuple(marks),
+        has_whole_x=True,
+    )
+    n = f"{counted(int(frame['num_steps'].sum()), 'step')}, {about_prompts(results)}"
+    return chart(f"{title} (n = {n})", [panel], results, frame)
