@@ -56,7 +56,7 @@ def good(tmp_path: Path) -> dict:
     [
         ({"schema": 0}, r".*has schema 0, but this version of treespec reads schema 1"),
         ({"costs": None}, r".*costs must be an object, got None"),
-        ({"target": [[1, 2]]}, r".*is no profile \(TypeError"),
+        ({"target": [[1, 2]]}, r".*is no profile \(ValueError"),
         ({"target_roofline": {"x": 1}}, r".*is no profile"),
         ({"measured_at": "today"}, r".*is no profile \(ValueError"),
     ],

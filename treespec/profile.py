@@ -153,7 +153,7 @@ def _roofline(content: Mapping[str, float]) -> Roofline:
 
 
 def _about(content: object) -> dict[str, Any]:
-    if not isinstance(content, dict) or not isinstance(content.get("models"), dict):
+    if not isinstance(content, dict) or not isinstance(content.get("models", {}), dict):
         raise ValueError("about must say which models it is of")
     return content
 

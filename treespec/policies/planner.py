@@ -133,8 +133,8 @@ class AbstractPlanner(AbstractDraftPolicy):
         if not isinstance(self.costs, Costs | None):
             raise TreespecError(
                 f"policy.costs must be null or measured costs, got {self.costs!r}; "
-                "write policy.costs={_target_:treespec.costs.Costs.read,path:FILE} with "
-                "a FILE of treespec profile, or null"
+                "write policy.costs={_target_:treespec.costs.Costs.read,path:FILE}, a "
+                "FILE of treespec profile, or null"
             )
 
     def _reason(self, plan: TreePlan, outlook: Outlook, num_forwards: int) -> str:

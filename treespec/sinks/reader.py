@@ -194,7 +194,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise TreespecError(f"{path}: not YAML: {reason}") from error
-    if not isinstance(content, dict) or not isinstance(content.get("pair"), dict):
+    if not isinstance(content, dict):
         raise TreespecError(f"{path}: is not the configuration of a run")
     return content
 
