@@ -7,8 +7,8 @@ Plain records; nothing here measures anything. ``fitting`` makes a curve of timi
 from __future__ import annotations
 
 import json
-import math
 import os
+import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -289,6 +289,6 @@ def _check_knots(name: str, rows: Sequence[int], values: Sequence[float]) -> Non
 
 
 def _is_finite(value: object) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    # An integer may be too large to be a float.
-    return number and isinstance(value, int | float) and abs(value) < math.inf
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return abs(value) <= sys.float_info.max  # an integer may be larger than any float
