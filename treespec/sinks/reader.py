@@ -116,7 +116,7 @@ def _outcome(
         if not isinstance(row, dict) or row.get("prompt_idx") != index:
             raise TreespecError(f"must be an object with prompt_idx {index}")
         return read_outcome(row, steps[index], nodes[index])
-    except (ValueError, RecursionError) as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise TreespecError(f"{path}: line {index + 1}: not JSON: {error}") from error
     except TreespecError as error:
         raise TreespecError(f"{path}: line {index + 1}: {error}") from error
@@ -189,8 +189,9 @@ def _read(path: Path) -> str:
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
+    text = _read(path)
     try:
-        content = yaml.safe_load(_read(path))
+        content = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise TreespecError(f"{path}: not YAML: {reason}") from error
@@ -200,8 +201,9 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
+    text = _read(path)
     try:
-        content = json.loads(_read(path))
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise TreespecError(f"{path}: not JSON: {error}") from error
     if not isinstance(content, dict):
