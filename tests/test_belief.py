@@ -169,3 +169,10 @@ def test_calibration_is_better_than_the_drafters_own_word() -> None:
     assert errors[0] is not None
     assert errors[1] is not None
     assert errors[1] < errors[0] / 2
+
+
+@pytest.mark.parametrize("source", ["prompt_lookup", "token_recycling"])
+def test_that_a_copy_was_sure_to_be_drawn_says_little(source: str) -> None:
+    """A lookup that names one token draws it for certain; nine were once hoped for."""
+    assert Belief(drawn=True).chance(source, 1.0, 0) < 0.75
+    assert Belief(drawn=False).chance(source, 0.99, 0) > 0.8

@@ -195,3 +195,27 @@ def test_the_closed_form_pays_for_the_rows_and_the_text() -> None:
 def test_numbers_out_of_bounds_are_told(call, told: str) -> None:
     with pytest.raises(TreespecError, match=told):
         call()
+
+
+def test_costs_are_read_from_a_profile_too_and_from_a_path_in_a_configuration(
+    tmp_path: Path,
+) -> None:
+    """The key and its message named a way that no command line could go."""
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps({"schema": 1, "costs": COSTS.to_json()}))
+    assert Costs.read(str(path)) == COSTS
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, "\0", '{"schema": '])
+def test_a_torn_or_hostile_file_is_told_in_one_line(tmp_path: Path, content) -> None:
+    path = tmp_path / "costs.json"
+    path.write_text(content)
+    with pytest.raises(TreespecError) as refused:
+        Costs.read(path)
+    assert "\n" not in str(refused.value)
+    assert "is not JSON" in str(refused.value)
+
+
+def test_an_integer_too_large_for_a_float_is_no_seconds() -> None:
+    with pytest.raises(TreespecError):
+        CostCurve((1, 2), (1.0, 10**400))

@@ -56,9 +56,12 @@ def good(tmp_path: Path) -> dict:
     [
         ({"schema": 0}, r".*has schema 0, but this version of treespec reads schema 1"),
         ({"costs": None}, r".*costs must be an object, got None"),
-        ({"target": [[1, 2]]}, r".*is no profile \(TypeError"),
+        ({"target": [[1, 2]]}, r".*is no profile \(ValueError"),
         ({"target_roofline": {"x": 1}}, r".*is no profile"),
         ({"measured_at": "today"}, r".*is no profile \(ValueError"),
+        ({"measured_at": 10**400}, r".*is no profile \(OverflowError"),
+        ({"target": [["a", "b", "c", "d"]]}, r".*is no profile \(ValueError"),
+        ({"about": {"models": None}}, r".*is no profile \(ValueError"),
     ],
 )
 def test_a_file_that_is_no_profile_is_refused(tmp_path, good, change, told) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from treespec.costs import Costs, read_json, write_json
+from treespec.costs import MALFORMED, Costs, read_json, write_json
 from treespec.errors import TreespecError
 
 SCHEMA = 2
@@ -135,7 +135,7 @@ class Calibration:
             )
         except TreespecError as error:
             raise TreespecError(f"{path}: {error}; {_WAY_OUT}") from error
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except MALFORMED as error:
             raise TreespecError(
                 f"{path} is no calibration ({type(error).__name__}: {error}); "
                 f"{_WAY_OUT}"

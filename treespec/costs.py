@@ -7,8 +7,8 @@ Plain records; nothing here measures anything. ``fitting`` makes a curve of timi
 from __future__ import annotations
 
 import json
-import math
 import os
+import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,6 +21,8 @@ from treespec.errors import TreespecError, require_integer
 SCHEMA = 1
 """Number of the file's layout; a file of another one is refused."""
 _WAY_OUT = "write it anew with treespec profile"
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+"""What reading a file raises that is JSON and not what it should be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,13 @@ class Costs:
             )
         except TreespecError:
             raise
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            OverflowError,
+        ) as error:
             raise TreespecError(
                 f"costs cannot be read ({type(error).__name__}: {error})"
             ) from error
@@ -182,15 +190,15 @@ class Costs:
         write_json(path, self.to_json())
 
     @classmethod
-    def read(cls, path: Path) -> Costs:
-        """Read a file that ``write`` has written.
+    def read(cls, path: Path | str) -> Costs:
+        """Read a file that ``write`` has written, or a profile, which has costs in it.
 
         Raises:
             TreespecError: There is none, or it is something else.
         """
-        content = read_json(path, "costs", _WAY_OUT)
+        content = read_json(Path(path), "costs", _WAY_OUT)
         try:
-            return cls.from_json(content)
+            return cls.from_json(content.get("costs", content))
         except TreespecError as error:
             raise TreespecError(f"{path}: {error}; {_WAY_OUT}") from error
 
@@ -224,7 +232,7 @@ def read_json(path: Path, kind: str, way_out: str) -> dict[str, Any]:
         raise TreespecError(
             f"cannot read {path}: {error.strerror or error}; {way_out}"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TreespecError(f"{path} is not JSON ({error}); {way_out}") from error
     if not isinstance(content, dict):
         raise TreespecError(f"{path} is no {kind}; {way_out}")
@@ -281,5 +289,6 @@ def _check_knots(name: str, rows: Sequence[int], values: Sequence[float]) -> Non
 
 
 def _is_finite(value: object) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and isinstance(value, int | float) and math.isfinite(value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return abs(value) <= sys.float_info.max  # an integer may be larger than any float

@@ -59,8 +59,10 @@ LIKELIEST: dict[str, Prior] = {
 """Priors of sources whose children are ranked by probability."""
 DRAWN: dict[str, Prior] = {
     "draft_model": Prior(0.5, 1.0, (0.0, -1.2, -1.6)),
-    "prompt_lookup": Prior(0.8, -0.1, (0.0, -0.6, -0.8), is_free=True),
-    "token_recycling": Prior(0.6, 0.0, (0.0, -0.8, -1.1), is_free=True),
+    # A draw is from what a lookup names, as if there were nothing else: that it was
+    # sure to be drawn says little.
+    "prompt_lookup": Prior(0.2, -0.4, (0.0, -0.6, -0.8), is_free=True),
+    "token_recycling": Prior(0.15, -0.8, (0.0, -0.8, -1.1), is_free=True),
 }
 """Of those whose children are drawn: an unlikely child is often accepted."""
 UNKNOWN = {False: Prior(0.8, -0.2), True: Prior(0.5, 0.5, (0.0, -1.0, -1.4))}

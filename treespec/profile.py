@@ -5,7 +5,8 @@ Nothing here measures anything; ``profile_cache`` keeps profiles.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,20 +115,54 @@ class Profile:
             target, draft = content["target_roofline"], content["draft_roofline"]
             return cls(
                 costs=Costs.from_json(content["costs"]),
-                target=tuple(Point(*row) for row in content["target"]),
-                draft=tuple(Point(*row) for row in content["draft"]),
-                target_roofline=None if target is None else Roofline(**target),
-                draft_roofline=None if draft is None else Roofline(**draft),
-                about=dict(content["about"]),
+                target=tuple(_point(row) for row in content["target"]),
+                draft=tuple(_point(row) for row in content["draft"]),
+                target_roofline=None if target is None else _roofline(target),
+                draft_roofline=None if draft is None else _roofline(draft),
+                about=_about(content["about"]),
                 machine=Machine(content["cpu"], content["treespec"]),
                 measured_at=float(content["measured_at"]),
             )
         except TreespecError as error:
             raise TreespecError(f"{path}: {error}; {_WAY_OUT}") from error
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            OverflowError,
+        ) as error:
             raise TreespecError(
                 f"{path} is no profile ({type(error).__name__}: {error}); {_WAY_OUT}"
             ) from error
+
+
+def _point(row: Sequence[float]) -> Point:
+    num_rows, length, num_timings, seconds = row
+    sizes = int(num_rows), int(length), int(num_timings)
+    return Point(*sizes, _positive(seconds))
+
+
+def _roofline(content: Mapping[str, float]) -> Roofline:
+    return Roofline(
+        weight_bytes=int(_positive(content["weight_bytes"])),
+        num_macs=int(_positive(content["num_macs"])),
+        bytes_per_s=_positive(content["bytes_per_s"]),
+        macs_per_s=_positive(content["macs_per_s"]),
+    )
+
+
+def _about(content: object) -> dict[str, Any]:
+    if not isinstance(content, dict) or not isinstance(content.get("models", {}), dict):
+        raise ValueError("about must say which models it is of")
+    return content
+
+
+def _positive(value: float) -> float:
+    number = float(value)
+    if not 0 < number < math.inf:
+        raise ValueError(f"must be a finite number > 0, got {value!r}")
+    return number
 
 
 def _row(point: Point) -> list[float]:

@@ -84,6 +84,8 @@ def kept_profile(
             why = "the one that was kept cannot be read"
         else:
             stale = stale_reason(found, machine, now_s)
+            if dict(found.about) != json.loads(json.dumps(about, default=str)):
+                stale = "the one that was kept is of something else"
             if stale is None:
                 age_s = max(0.0, now_s - found.measured_at)
                 note = f"reused, {_age(age_s)} old"

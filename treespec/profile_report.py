@@ -36,7 +36,7 @@ def profile_of_job(job: Job) -> KeptProfile:
     """
     check(job)
     prepared = prepare(job)
-    print("timing forwards", file=sys.stderr, flush=True)
+    print("timing forwards, or finding them timed", file=sys.stderr, flush=True)
     about = about_pair(prepared.environment["models"], job.config["drafter"])
     return kept_profile(prepared.decoder, about, force=job.settings.force)
 

@@ -60,6 +60,6 @@ def _fits(
     )
     return all(mine == its for mine, its in alike) and all(
         models[name].get(key) == value
-        for name, described in about["models"].items()
+        for name, described in about.get("models", {}).items()
         for key, value in described.items()
     )

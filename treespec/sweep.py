@@ -143,7 +143,7 @@ def _unfinished(path: Path) -> list[str]:
         word, error = status["status"], status["error"]
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return [f"{path.name}: {STATUS} cannot be read"]
     reason = "" if error is None else f": {error}"
     return [f"{path.name}: {word}{reason}"]

@@ -297,3 +297,32 @@ def test_a_large_run_makes_a_page_of_moderate_size(tmp_path):
     page = run_page(run, [step_trees(outcome.speculative)], Words(None))
     assert time.perf_counter() - start < MAX_SECONDS_OF_LARGE
     assert len(page) < MAX_BYTES_OF_LARGE
+
+
+@pytest.mark.parametrize("name", ["DONE", "prompts.jsonl", "nodes.parquet"])
+def test_a_page_never_takes_the_place_of_a_part_of_the_run(run_folder, name):
+    """``output=`` once overwrote whatever it named."""
+    before = (run_folder / name).read_bytes()
+    with pytest.raises(TreespecError, match="is a part of the run"):
+        view([str(run_folder), f"output={run_folder / name}"])
+    assert (run_folder / name).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "argument", ["step=" + "9" * 5000, "output=~nobody-here/x", "output=a\0b"]
+)
+def test_odd_arguments_end_in_one_line(run_folder, argument):
+    with pytest.raises(TreespecError) as refused:
+        view([str(run_folder), "format=svg", "step=0", argument])
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "env.json", "status.json"])
+@pytest.mark.parametrize("content", [b"\xff\xfe\0", b"[" * 50_000, b"null", b"{"])
+def test_a_damaged_run_is_told_in_one_line(run_folder, name, content):
+    """Bytes that are no text, and brackets without end, once ended in tracebacks."""
+    (run_folder / name).write_bytes(content)
+    with pytest.raises(TreespecError) as refused:
+        view([str(run_folder)])
+    assert "\n" not in str(refused.value)
+    assert name in str(refused.value)

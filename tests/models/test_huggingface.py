@@ -10,6 +10,7 @@ from transformers import (
     AutoModelForCausalLM,
     BloomConfig,
     Gemma2Config,
+    LlamaConfig,
     Mamba2Config,
     MistralConfig,
     PreTrainedConfig,
@@ -24,12 +25,12 @@ from tests.tiny import FAMILIES, Family, tiny_config, tiny_model
 from treespec.acceptance import Greedy
 from treespec.controllers import Constant
 from treespec.decoder import SpeculativeDecoder
-from treespec.drafters import PromptLookup
+from treespec.drafters import DraftModel, PromptLookup
 from treespec.errors import TreespecError
 from treespec.models.huggingface import ATTENTION, HuggingFaceModel, layer_windows
 from treespec.models.packed_linear import pack_linear_layers
 from treespec.models.session import Feed, ModelSession
-from treespec.policies import TopKTree
+from treespec.policies import Chain, TopKTree
 from treespec.tree import NO_PARENT, TokenTree
 from treespec.verifiers import TreeAttention
 
@@ -280,3 +281,38 @@ def test_a_layer_that_runs_twice_is_refused() -> None:
             verifier=TreeAttention(),
             controller=Constant(0),
         ).generate([PROMPT], max_new_tokens=2)
+
+
+def test_rotations_by_the_longest_text_of_a_forward_are_not_reached() -> None:
+    """A tree, or another request, once turned the keys of a whole forward.
+
+    ``longrope`` chooses its factors by the largest position in the call, so the same
+    token had other keys beside a deeper node.
+    """
+    factors = [1.0 + i / 4 for i in range(4)]
+    config = LlamaConfig(
+        **SHAPE,
+        rope_parameters={
+            "rope_type": "longrope",
+            "rope_theta": 10000.0,
+            "short_factor": [1.0] * 4,
+            "long_factor": [8 * factor for factor in factors],
+            "original_max_position_embeddings": 32,
+            "factor": 8.0,
+        },
+    )
+    model = HuggingFaceModel(made(config))
+    assert model.max_positions == 32
+    decoder = SpeculativeDecoder(
+        model,
+        DraftModel(model),
+        Chain(),
+        Greedy(),
+        TreeAttention(),
+        Constant(6, 1, 6),
+    )
+    prompts = [[1, *range(4, 22)], [1, *range(5, 31)]]
+    (alone,) = decoder.autoregressive().generate(prompts[:1], max_new_tokens=40)
+    together = decoder.generate(prompts, max_new_tokens=40)
+    assert together[0].tokens == alone.tokens
+    assert len(alone.prompt_tokens) + len(alone.tokens) == 32

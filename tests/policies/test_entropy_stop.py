@@ -8,6 +8,7 @@ import torch
 
 from tests.policies.test_policies import LAWS, TWO, dense, growth, nothing
 from tests.scripts import make_tree
+from treespec.costs import Costs
 from treespec.draft import Children, SparseDraft
 from treespec.errors import TreespecError
 from treespec.policies import (
@@ -15,6 +16,7 @@ from treespec.policies import (
     BestFirst,
     Chain,
     EntropyStop,
+    Planner,
     SampledBestFirst,
     SampledChain,
     SampledTree,
@@ -134,3 +136,14 @@ def test_impossible_stops_are_refused(arguments, says: str) -> None:
     with pytest.raises(TreespecError) as error:
         EntropyStop(*arguments)
     assert says in str(error.value)
+
+
+def test_a_planner_within_it_is_told_what_forwards_cost() -> None:
+    """It once planned by assumed costs without a word, for nobody asked the wrapper."""
+    costs = Costs.through({1: 1.0}, {1: 0.1})
+    stop = EntropyStop(Planner())
+    assert stop.wants_costs
+    told = stop.with_costs(costs)
+    assert told == EntropyStop(Planner(costs=costs))
+    assert not told.wants_costs
+    assert not EntropyStop(Chain()).wants_costs

@@ -125,7 +125,7 @@ def _prompts(path: Path, text: str) -> list[Row]:
             break
         try:
             rows.append(prompt_columns(json.loads(line)))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise TreespecError(
                 f"{path}: line {number} is no prompt of layout {SCHEMA} "
                 f"({type(error).__name__}: {error}); {_WAY_OUT}"
@@ -158,7 +158,7 @@ def _json(path: Path, *, needed: bool = False) -> dict[str, Any]:
         return {}
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TreespecError(f"{path}: not JSON: {error}; {_WAY_OUT}") from error
     if not isinstance(content, dict):
         raise TreespecError(f"{path}: must hold one JSON object; {_WAY_OUT}")
@@ -168,7 +168,7 @@ def _json(path: Path, *, needed: bool = False) -> dict[str, Any]:
 def _yaml(path: Path) -> dict[str, Any]:
     try:
         content = yaml.load(_text(path, needed=False), Loader=_YAML)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         first = str(error).splitlines()[0]
         raise TreespecError(f"{path}: not YAML: {first}; {_WAY_OUT}") from error
     return content if isinstance(content, dict) else {}
@@ -179,7 +179,6 @@ def _text(path: Path, *, needed: bool) -> str:
         return ""
     try:
         return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise TreespecError(
-            f"{path}: cannot be read: {error.strerror}; {_WAY_OUT}"
-        ) from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise TreespecError(f"{path}: cannot be read: {reason}; {_WAY_OUT}") from error

@@ -6,6 +6,7 @@ loads no model and uses no network.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,15 @@ from treespec.analysis.visible import visible_text
 from treespec.errors import TreespecError, unknown_name
 from treespec.outcome import PromptOutcome
 from treespec.sinks.reader import Run, read_run
+from treespec.sinks.run_folder import (
+    CONFIG,
+    ENVIRONMENT,
+    NODES,
+    PROMPTS,
+    STATUS,
+    STEPS,
+    SUMMARY,
+)
 
 HELP = """\
 treespec view RUN [key=value ...] shows the trees of a run that was recorded with
@@ -37,6 +47,8 @@ trace=nodes.
   tokenizer=FOLDER       a tokenizer, if the target of the run is not on this machine
 """
 _FORMATS = ("html", "text", "svg")
+MOST_DIGITS = 10
+_OF_THE_RUN = (CONFIG, ENVIRONMENT, NODES, PROMPTS, STATUS, STEPS, SUMMARY, "DONE")
 _KEYS = ("format", "prompt", "step", "output", "tokenizer")
 
 
@@ -109,13 +121,20 @@ def read_wish(arguments: Sequence[str]) -> Wish:
             "format=svg"
         )
     return Wish(
-        folder=Path(folders[0]).expanduser(),
+        folder=_path(folders[0]),
         format=form,
         prompt=given.get("prompt"),
         step=_step_number(given.get("step")),
-        output=Path(given["output"]).expanduser() if "output" in given else None,
+        output=_path(given["output"]) if "output" in given else None,
         tokenizer=given.get("tokenizer"),
     )
+
+
+def _path(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:  # ~ of somebody unknown
+        raise TreespecError(f"{text}: {error}; write out the folder") from error
 
 
 def _is_key(argument: str) -> bool:
@@ -127,7 +146,7 @@ def _is_key(argument: str) -> bool:
 def _step_number(text: str | None) -> int | None:
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit()):
+    if not (text.isascii() and text.isdigit() and len(text) < MOST_DIGITS):
         raise TreespecError(f"step: must be an integer >= 0, got {text!r}")
     return int(text)
 
@@ -206,11 +225,20 @@ def _written(wish: Wish, name: str | None, content: str, words: Words) -> str:
     if wish.output is None and name is None:
         return content + note
     path = wish.output or wish.folder / str(name)
-    try:
-        path.write_text(content, encoding="utf-8")
-    except OSError as error:
+    if path.resolve() in {(wish.folder / own).resolve() for own in _OF_THE_RUN}:
         raise TreespecError(
-            f"output: cannot write {path}: {error.strerror}; choose another place with "
+            f"output: {path} is a part of the run; choose another place with "
+            "output=FILE"
+        )
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(content, encoding="utf-8")
+        os.replace(partial, path)
+    except (OSError, ValueError) as error:
+        partial.unlink(missing_ok=True)
+        reason = getattr(error, "strerror", None) or str(error)
+        raise TreespecError(
+            f"output: cannot write {path}: {reason}; choose another place with "
             "output=FILE"
         ) from error
     return f"{path}{note}"

@@ -72,7 +72,10 @@ def find_words(run: Run, folder: str | None) -> Words:
 
 def _source(run: Run) -> ModelSource:
     """Return the run's target, a model of the hub at the commit that was run."""
-    given = run.config["pair"]["target"]
+    pair = run.config.get("pair")
+    given = pair.get("target") if isinstance(pair, dict) else None
+    if not isinstance(given, dict):
+        raise TreespecError("the run's config.yaml names no target")
     names = [field.name for field in fields(ModelSource) if field.name in given]
     source = {name: given[name] for name in names}
     if source.get("hub_id") is not None:

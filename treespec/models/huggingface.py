@@ -26,7 +26,12 @@ from treespec.models.cache import SlotCache
 from treespec.models.llama import LlamaForward, is_llama_like
 from treespec.models.lower_layers import lower_layers_of
 from treespec.models.quantize import Int8Linear
-from treespec.models.support import FULL, SLIDING, causal_model_class
+from treespec.models.support import (
+    FULL,
+    SLIDING,
+    causal_model_class,
+    longest_text,
+)
 
 ATTENTION = "treespec"
 """Name under which our attention function is registered."""
@@ -179,7 +184,8 @@ class HuggingFaceModel(AbstractLanguageModel):
         self._whole = module  # of which ``module`` may be the lower layers
         self._windows = layer_windows(module.config)
         self._vocab_size = int(text.vocab_size)
-        self._max_positions = int(text.max_position_embeddings)
+        longest = longest_text(module.config)
+        self._max_positions = int(longest or text.max_position_embeddings)
         self._device: torch.device = module.get_input_embeddings().weight.device
         names = inspect.signature(module.forward).parameters
         self._cache_argument = "cache" if "cache" in names else "past_key_values"

@@ -1,10 +1,10 @@
 """The forward of Llama-like models, written out.
 
-A forward of a few rows is a few milliseconds of matrix products per gigabyte, and the
-layers of transformers take 15 to 20 ms of Python around them, which for a small draft
-is half of its time (``benchmarks/packed_linear.py`` measures it). This is the same
-sequence of operations on the same modules' weights without that: fewer and larger
-operators, and nothing else in between. Results differ by rounding only.
+A forward of a few rows is a few matrix products per layer, and the layers of
+transformers do a good deal around them, which for a small draft is a tenth of its time
+(``benchmarks/model_forward.py`` measures it). This is the same sequence of operations
+on the same modules' weights without that: fewer and larger operators, and nothing else
+in between. Results differ by rounding only.
 """
 
 from __future__ import annotations

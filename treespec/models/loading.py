@@ -30,12 +30,11 @@ from treespec.models.source import (
     resolve_device,
 )
 from treespec.models.store import sha256_of
-from treespec.models.support import causal_model_class
+from treespec.models.support import causal_model_class, longest_text
 from treespec.models.tokenizer import HuggingFaceTokenizer, load_tokenizer
 from treespec.models.weights import UNREADABLE, one_line, quiet, read_weights
 
 _WEIGHTS = ("*.safetensors", "*.bin")
-_POSITION_LIMITS = ("max_position_embeddings", "n_positions", "max_seq_len")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +96,11 @@ def inspect(located: LocatedModel, key: str) -> ModelInfo:
     config = _read_config(located, key)
     causal_model_class(config, key)
     tokenizer = load_tokenizer(located, key)
-    limits = (getattr(config, name, None) for name in _POSITION_LIMITS)
     return ModelInfo(
         model_type=config.model_type,
         num_layers=config.num_hidden_layers,
         vocab_size=config.vocab_size,
-        max_positions=next((limit for limit in limits if limit), None),
+        max_positions=longest_text(config),
         eos_ids=_eos_ids(located, config, tokenizer),
         tokenizer=tokenizer,
     )

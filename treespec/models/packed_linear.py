@@ -2,7 +2,7 @@
 
 On a CPU a forward of a few rows waits for memory, so that checking a tree should cost
 about as much as one token. With weights as PyTorch stores them it does not
-(``benchmarks/packed_linear.py`` measures it):
+(``benchmarks/model_forward.py`` measures it):
 
 - float32 forwards of 2 to 8 rows took 1.5 to 1.8 times as long as one row; with
   oneDNN's inner product over weights that were reordered once, 0.9 to 1.3 times. The

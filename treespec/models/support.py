@@ -15,6 +15,7 @@ from treespec.errors import TreespecError
 FULL, SLIDING = "full_attention", "sliding_attention"
 """The kinds of layers that fit, as configurations name them."""
 
+_POSITION_LIMITS = ("max_position_embeddings", "n_positions", "max_seq_len")
 _LAYER_KINDS = frozenset({FULL, SLIDING})
 _PARTS_OF_A_LAYER = frozenset({"attn_config", "ffn_config"})
 _SUPPORTED = (
@@ -40,6 +41,25 @@ def causal_model_class(config: PreTrainedConfig, key: str) -> type[PreTrainedMod
     if not model_class._supports_attention_backend:
         raise _refusal(config, key, "does not let its attention function be chosen")
     return model_class
+
+
+def longest_text(config: PreTrainedConfig) -> int | None:
+    """Return the most positions that a model can read here, if it says.
+
+    Some models scale their rotations by the longest text in a forward (``longrope``).
+    Then what else is in the forward, a deeper node or another request, would change a
+    token's keys. They keep to the texts that need no scaling.
+    """
+    text = config.get_text_config()
+    limits = (getattr(text, name, None) for name in _POSITION_LIMITS)
+    limit = next((int(limit) for limit in limits if limit), None)
+    rope = getattr(text, "rope_parameters", None) or {}
+    if not isinstance(rope, dict) or rope.get("rope_type") != "longrope":
+        return limit
+    original = rope.get("original_max_position_embeddings") or getattr(
+        text, "original_max_position_embeddings", None
+    )
+    return limit if original is None else min(int(original), limit or int(original))
 
 
 def _unsupported_config(config: PreTrainedConfig) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from treespec.costs import Costs
 from treespec.errors import TreespecError, require_number
 from treespec.policies.base import AbstractDraftPolicy, Growth, Situation
 from treespec.tree import Layer, TokenTree
@@ -81,6 +82,15 @@ class EntropyStop(AbstractDraftPolicy):
     def whole(self) -> Budget | None:
         """As of the wrapped policy."""
         return self.policy.whole
+
+    @property
+    def wants_costs(self) -> bool:
+        """As the wrapped policy does."""
+        return self.policy.wants_costs
+
+    def with_costs(self, costs: Costs) -> EntropyStop:
+        """Tell the wrapped policy what forwards cost."""
+        return replace(self, policy=self.policy.with_costs(costs))
 
     def init(self) -> Any:
         """Return what the wrapped policy remembers."""

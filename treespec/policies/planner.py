@@ -124,16 +124,17 @@ class AbstractPlanner(AbstractDraftPolicy):
                 "value", f"policy.objective={self.objective}", OBJECTIVES
             )
         if self.load is not None:
-            require_integer("policy.load", self.load, 1, "null")
+            require_integer("policy.load", self.load, 1, ", or null")
         if not isinstance(self.memory, BeliefMemory | None):
             raise TreespecError(
                 f"policy.memory must be null or a BeliefMemory, got {self.memory!r}; "
-                "write policy.memory._target_=treespec.belief.BeliefMemory"
+                "write policy.memory={_target_:treespec.belief.BeliefMemory}"
             )
         if not isinstance(self.costs, Costs | None):
             raise TreespecError(
                 f"policy.costs must be null or measured costs, got {self.costs!r}; "
-                "treespec profile measures them, Costs.read reads them"
+                "write policy.costs={_target_:treespec.costs.Costs.read,path:FILE}, a "
+                "FILE of treespec profile, or null"
             )
 
     def _reason(self, plan: TreePlan, outlook: Outlook, num_forwards: int) -> str:

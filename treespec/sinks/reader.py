@@ -86,7 +86,7 @@ def read_run(folder: Path) -> Run:
     _check_summary(folder / SUMMARY, summary, outcomes)
     return Run(
         folder=folder,
-        config=yaml.safe_load(_read(folder / CONFIG)),
+        config=_read_yaml(folder / CONFIG),
         environment=_read_json(folder / ENVIRONMENT),
         status=_read_json(folder / STATUS),
         outcomes=outcomes,
@@ -116,7 +116,7 @@ def _outcome(
         if not isinstance(row, dict) or row.get("prompt_idx") != index:
             raise TreespecError(f"must be an object with prompt_idx {index}")
         return read_outcome(row, steps[index], nodes[index])
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise TreespecError(f"{path}: line {index + 1}: not JSON: {error}") from error
     except TreespecError as error:
         raise TreespecError(f"{path}: line {index + 1}: {error}") from error
@@ -183,14 +183,28 @@ def _first_difference(left: Any, right: Any, where: str) -> str | None:
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise TreespecError(f"{path}: cannot be read: {error.strerror}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise TreespecError(f"{path}: cannot be read: {reason}") from error
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    text = _read(path)
+    try:
+        content = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise TreespecError(f"{path}: not YAML: {reason}") from error
+    if not isinstance(content, dict):
+        raise TreespecError(f"{path}: is not the configuration of a run")
+    return content
 
 
 def _read_json(path: Path) -> dict[str, Any]:
+    text = _read(path)
     try:
-        content = json.loads(_read(path))
-    except json.JSONDecodeError as error:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise TreespecError(f"{path}: not JSON: {error}") from error
     if not isinstance(content, dict):
         raise TreespecError(f"{path}: must hold one JSON object")
