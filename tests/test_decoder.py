@@ -780,3 +780,26 @@ def test_decoding_builds_no_gradient_graph() -> None:
         keys = run.target.cache.layer(0).keys
         assert keys.is_inference()
         assert not keys.requires_grad
+
+
+@dataclass(frozen=True)
+class OpensForLongPrompts(TopKTree):
+    """Lets a draft model run for texts of more than twelve tokens."""
+
+    def opens(self, situation: Situation, budget: Budget) -> bool:
+        return situation.length > 12
+
+
+def test_a_forward_that_was_run_for_a_neighbour_is_not_in_a_requests_records() -> None:
+    """What a planner learns of a draft model must not depend on who shares its row."""
+    decoder = SpeculativeDecoder(
+        adapted("llama", 1),
+        DraftModel(adapted("llama", 1)),
+        OpensForLongPrompts(2),
+        Greedy(),
+        TreeAttention(),
+        Constant(3, 2, 4),
+    )
+    short, long = decoder.generate([[1, 5], [1, *range(4, 24)]], max_new_tokens=6)
+    assert [step.num_draft_forwards for step in short.steps] == [0] * len(short.steps)
+    assert all(step.num_draft_forwards for step in long.steps[:1])

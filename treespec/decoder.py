@@ -289,12 +289,10 @@ class Run:
         watch = Stopwatch(self.decoder.target.device)
         drafts = [self._plan(request, len(batch)) for request in batch]
         plan_s = watch.lap()
-        forwards = self.draft.num_forwards
         self._grow([draft for draft in drafts if draft.budget.speculates])
         for draft in drafts:
             self._prune(draft)
             self._forecast(draft)
-        forwards = self.draft.num_forwards - forwards
         draft_s = watch.lap()
         outputs = self._verify(drafts)
         verify_s = watch.lap()
@@ -306,9 +304,7 @@ class Run:
             self._commit(*part, now_s)
             for part in zip(drafts, outputs, logits, accepted, strict=True)
         ]
-        phases = Phases(
-            draft_s, plan_s, verify_s, accept_s, watch.lap(), watch.total(), forwards
-        )
+        phases = Phases(draft_s, plan_s, verify_s, accept_s, watch.lap(), watch.total())
         self._record(outcomes, phases)
         self.clock_s += watch.total()
         if self.decoder.trace:
@@ -358,7 +354,7 @@ class Run:
             )
             num_forwards = self.draft.num_forwards - before
             for draft in growing:
-                draft.num_forwards += num_forwards
+                draft.num_forwards += num_forwards if draft.may_forward else 0
             growing = [
                 draft
                 for draft, answer in zip(growing, answers, strict=True)
@@ -496,6 +492,7 @@ class Run:
             acceptance=acceptance,
             num_candidates=draft.num_candidates,
             num_unread=draft.situation.num_unread,
+            num_draft_forwards=draft.num_forwards,
             forecast=draft.forecast,
             committed=tuple(tokens),
             is_step=not was_prefill,

@@ -25,7 +25,6 @@ class Phases:
     Attributes:
         draft_s, plan_s, verify_s, accept_s, commit_s: Seconds of the phases.
         step_s: Seconds of the whole step.
-        num_draft_forwards: Forwards of a draft model.
     """
 
     draft_s: float
@@ -34,7 +33,6 @@ class Phases:
     accept_s: float
     commit_s: float
     step_s: float
-    num_draft_forwards: int
 
     def shared(self, num_requests: int) -> Phases:
         """Return one request's equal share of the seconds."""
@@ -45,7 +43,6 @@ class Phases:
             self.accept_s / num_requests,
             self.commit_s / num_requests,
             self.step_s / num_requests,
-            self.num_draft_forwards,
         )
 
 
@@ -62,6 +59,7 @@ class StepOutcome:
         logits: The target's logits that the rule saw.  # [N, V]
         acceptance: What the rule decided.
         num_candidates: Nodes before pruning, root excluded.
+        num_draft_forwards: Forwards of a draft model that were run for it.
         num_unread: Committed tokens that a draft model had not read before the step.
         forecast: What the policy expected of the tree, if it said.
         committed: Tokens that were committed, cut at the text's end.
@@ -76,6 +74,7 @@ class StepOutcome:
     logits: Tensor
     acceptance: Acceptance
     num_candidates: int
+    num_draft_forwards: int
     num_unread: int
     forecast: Forecast | None
     committed: tuple[int, ...]
@@ -110,7 +109,7 @@ def record_step(
         accepted_ranks=tuple(ranks[node] for node in kept),
         accepted_sources=tuple(source_names[tree.sources[node]] for node in kept),
         next_kind=outcome.acceptance.next_kind if is_whole else None,
-        num_draft_forwards=phases.num_draft_forwards,
+        num_draft_forwards=outcome.num_draft_forwards,
         draft_s=phases.draft_s,
         plan_s=phases.plan_s,
         verify_s=phases.verify_s,

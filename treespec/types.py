@@ -129,7 +129,8 @@ class StepRecord:
         accepted_ranks: Draw-order rank among its siblings of each accepted node.
         accepted_sources: Drafter that proposed each accepted node.
         next_kind: How the step's last token came about; ``None`` if it was cut.
-        num_draft_forwards: Forwards of a draft model in this step.
+        num_draft_forwards: Forwards of a draft model that were run for its tree; those
+            of a row that several requests share count for each.
         draft_s, plan_s, verify_s, accept_s, commit_s: Seconds of the phases.
         step_s: Seconds of the whole step; the rest is overhead.
         max_depth, max_width, max_nodes: The budget the step had.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,10 +103,10 @@ class Results:
                 raise unknown_name("run", run, known)
         return self._restricted(runs)
 
-    def _restricted(self, names: object) -> Results:
+    def _restricted(self, names: Sequence[str]) -> Results:
         frames = (self.runs, self.prompts, self.steps, self.nodes, self.settings)
         kept = [
-            frame[frame["run"].isin(names)].reset_index(drop=True)  # type: ignore[arg-type]
+            frame[frame["run"].isin(list(names))].reset_index(drop=True)
             for frame in frames
         ]
         return Results(*kept)
