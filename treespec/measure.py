@@ -1,6 +1,6 @@
-"""Decodes every prompt twice, with and without speculation, and compares the texts.
+"""Decodes every prompt twice, by the strategy and its baseline, and compares the texts.
 
-Both in one process, in rotated order (without, with; then with, without), after a
+Both in one process, in rotated order (baseline first; then strategy first), after a
 warm-up that no timing sees. Knows neither files nor configuration.
 """
 
@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from treespec.acceptance import Greedy, SampleAndMatch
-from treespec.audit import Ending, Finding, audit, texts_must_agree
+from treespec.audit import Ending, Finding, audit, audit_alone, texts_must_agree
+from treespec.baselines import Autoregressive, Decodes, ReadyBaseline
 from treespec.decoder import SpeculativeDecoder
 from treespec.errors import NumericalError
 from treespec.forwards import Forwards
@@ -70,37 +70,42 @@ def measure(
     measurement: Measurement,
     take: Callable[[PromptOutcome], None],
     say: Callable[[str], None],
+    baseline: ReadyBaseline | None = None,
 ) -> Summary:
     """Return the numbers of all prompts.
 
     As many prompts as ``decoder.max_concurrent`` are decoded together.
 
     Args:
-        decoder: With speculation; the baseline is its own autoregressive twin, whose
-            tokens are chosen by the plainest rule, so that a rule that is wrong in
-            itself shows.
+        decoder: With speculation.
         tasks: The prompts.
         measurement: What both sides have in common.
         take: Called with every finished prompt, in order.
         say: Called with what is being done.
+        baseline: What it is compared with; the decoder's own autoregressive twin if
+            there is none.
     """
-    baseline = _baseline(decoder, measurement.sampling)
+    if baseline is None:
+        baseline = Autoregressive().ready(decoder, measurement.sampling, {})
     if measurement.warmup:
         say("warming up")
-        _warm_up(decoder, baseline, tasks, measurement)
+        _warm_up(decoder, baseline.decodes, tasks, measurement)
     size = decoder.max_concurrent
     batches = [tasks[start : start + size] for start in range(0, len(tasks), size)]
     outcomes: list[PromptOutcome] = []
     wall_s, peak_bytes = 0.0, None
     for number, batch in enumerate(batches):
         say(f"decoding {batch[0].id}")
-        sides = [baseline, decoder] if number % 2 == 0 else [decoder, baseline]
-        timed = {side is decoder: _decode(side, batch, measurement) for side in sides}
+        sides: list[Decodes] = [baseline.decodes, decoder]
+        timed = {
+            side is decoder: _decode(side, decoder.target.device, batch, measurement)
+            for side in (sides if number % 2 == 0 else reversed(sides))
+        }
         wall_s += timed[True].wall_s
         peak_bytes = _larger(peak_bytes, timed[True].peak_bytes)
         pairs = zip(batch, timed[False].results, timed[True].results, strict=True)
         for task, plain, speculative in pairs:
-            finding = _judge(decoder, measurement, plain, speculative)
+            finding = _judge(decoder, baseline, measurement, plain, speculative)
             lossy = not decoder.acceptance.lossless
             outcome = PromptOutcome(
                 id=task.id,
@@ -113,12 +118,7 @@ def measure(
             )
             outcomes.append(outcome)
             take(outcome)
-    return summarize(outcomes, wall_s, peak_bytes)
-
-
-def _baseline(decoder: SpeculativeDecoder, sampling: Sampling) -> SpeculativeDecoder:
-    rule = Greedy() if sampling.greedy else SampleAndMatch()
-    return replace(decoder.autoregressive(), acceptance=rule)
+    return summarize(outcomes, wall_s, peak_bytes, baseline.name)
 
 
 def prompt_seed(seed: int, prompt_id: str) -> int:
@@ -137,15 +137,17 @@ class _Timed:
 
 
 def _decode(
-    decoder: SpeculativeDecoder, batch: Sequence[Task], measurement: Measurement
+    side: Decodes,
+    device: torch.device,
+    batch: Sequence[Task],
+    measurement: Measurement,
 ) -> _Timed:
-    device = decoder.target.device
     on_cuda = device.type == "cuda"
     if on_cuda:
         torch.cuda.reset_peak_memory_stats(device)
     watch = Stopwatch(device)
     try:
-        results = decoder.generate(
+        results = side.generate(
             [task.tokens for task in batch],
             measurement.sampling,
             measurement.max_new_tokens,
@@ -163,17 +165,26 @@ def _decode(
 
 def _judge(
     decoder: SpeculativeDecoder,
+    baseline: ReadyBaseline,
     measurement: Measurement,
-    baseline: GenerationResult,
+    plain: GenerationResult,
     speculative: GenerationResult,
 ) -> Finding:
+    """Hold the strategy's text against the baseline's, or the target's own choices.
+
+    Another implementation draws otherwise than the decoder, and in 8 and 16 bits it
+    rounds otherwise: then the strategy's text is judged by its own target alone.
+    """
     if not decoder.acceptance.lossless:
         return Finding("lossy")
     sampling = measurement.sampling
     if not texts_must_agree(decoder.acceptance, sampling):
         return Finding("unchecked")
+    if not (sampling.greedy or baseline.draws_alike):
+        return Finding("unchecked")
     ending = Ending(measurement.max_new_tokens, decoder.eos_ids)
-    return audit(decoder.target, sampling, baseline, speculative, ending)
+    compare = audit if baseline.rounds_alike else audit_alone
+    return compare(decoder.target, sampling, plain, speculative, ending)
 
 
 def _quality(
@@ -189,7 +200,7 @@ def _quality(
 
 def _warm_up(
     decoder: SpeculativeDecoder,
-    baseline: SpeculativeDecoder,
+    baseline: Decodes,
     tasks: Sequence[Task],
     measurement: Measurement,
 ) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
+from treespec.baselines import ReadyBaseline
 from treespec.datasets.base import Prompt
 from treespec.decoder import SpeculativeDecoder
 from treespec.drafters import AbstractDrafter
@@ -29,6 +30,7 @@ from treespec.models.base import AbstractLanguageModel
 from treespec.models.huggingface import HuggingFaceModel
 from treespec.models.loading import ModelInfo, inspect, load_module, locate
 from treespec.models.source import LocatedModel, check_source
+from treespec.models.stock import load_stock
 from treespec.models.vocabulary import check_pair
 from treespec.outcome import PromptOutcome
 from treespec.profile_cache import about_pair, kept_profile
@@ -103,13 +105,14 @@ def _run(job: Job) -> RunReport:
         _say(f"note: {note}")
     try:
         prepared = with_costs(job, prepare(job))
+        baseline = ready_baseline(job, prepared.decoder)
     except TreespecError:
         raise
     except Exception as error:  # out of memory, say: leave a record of it
         _record_failure(job, error)
         raise
     settings, tasks = job.settings, prepared.tasks
-    info = _run_info(job, prepared.environment)
+    info = _run_info(job, {**prepared.environment, "baseline": baseline.name})
     bar = tqdm(total=len(tasks), desc="getting ready", unit="prompt")
     with recording(job.sinks, info) as record, bar:
         progress = _Progress(bar)
@@ -125,7 +128,9 @@ def _run(job: Job) -> RunReport:
             stop=tuple(settings.stop),
             warmup=settings.warmup,
         )
-        summary = measure(prepared.decoder, tasks, measurement, take, progress.say)
+        summary = measure(
+            prepared.decoder, tasks, measurement, take, progress.say, baseline
+        )
         bar.close()
         record.summary = summary
         _check_verdict(summary)
@@ -190,8 +195,42 @@ def check(job: Job) -> None:
             f"as pair=qwen25_coder, or give {DRAFT}.path=DIR with pair=custom, or use "
             "drafter=prompt_lookup"
         )
+    _check_baseline(job)
     for sink in job.sinks:
         sink.check(job.folder)
+
+
+def _check_baseline(job: Job) -> None:
+    job.baseline.check(job.sampling, job.settings.max_concurrent)
+    if DRAFT in job.baseline.needs and job.draft is None:
+        raise TreespecError(
+            f"baseline={job.baseline.name} needs {DRAFT}, but the pair has no draft "
+            f"model; give {DRAFT}.path=DIR with pair=custom, or choose another baseline"
+        )
+
+
+def ready_baseline(job: Job, decoder: SpeculativeDecoder) -> ReadyBaseline:
+    """Return the job's baseline with the modules of its own that it needs.
+
+    Raises:
+        TreespecError: A model is not there, or the draft has another vocabulary.
+    """
+    sources = {TARGET: job.target, DRAFT: job.draft}
+    located = {
+        key: locate(source, key)
+        for key, source in sources.items()
+        if source is not None and key in job.baseline.needs
+    }
+    if DRAFT in located:
+        vocabularies = [
+            inspect(found, k).tokenizer.vocab() for k, found in located.items()
+        ]
+        check_pair(*vocabularies)
+    stock = {}
+    for key, found in located.items():
+        _say(f"loading the {key.removeprefix('pair.')} model for {job.baseline.name}")
+        stock[key] = load_stock(found, key, exact=key == TARGET)
+    return job.baseline.ready(decoder, job.sampling, stock)
 
 
 def _find_models(job: Job) -> list[_Found]:
