@@ -2,18 +2,22 @@
 
 Both in one process, in rotated order (without, with; then with, without), after a
 warm-up that no timing sees. Knows neither files nor configuration.
+
+A conversation is decoded turn by turn, and each turn twice like a prompt of its own.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from treespec.acceptance import Greedy, SampleAndMatch
 from treespec.audit import Ending, Finding, audit, texts_must_agree
+from treespec.datasets.base import Prompt
 from treespec.decoder import SpeculativeDecoder
 from treespec.errors import NumericalError
 from treespec.forwards import Forwards
@@ -30,19 +34,30 @@ WARMUP_NODES = 64
 """Largest tree of the warm-up."""
 
 
+def _no_turn(answer: str) -> Task | None:
+    """Return what follows the answer to a prompt of one turn."""
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A prompt, ready to decode.
+    """A prompt, or one turn of it, ready to decode.
 
     Attributes:
         id: Its name; with the run's seed it determines what the prompt draws.
         category: What kind of task it is.
         tokens: Its token ids.
+        prompt: Where it comes from, with good answers; ``None`` if nobody judges it.
+        turn: Which turn of its prompt it is, from 1.
+        after: From plain decoding's answer to the next turn, if there is one.
     """
 
     id: str
     category: str
     tokens: tuple[int, ...]
+    prompt: Prompt | None = None
+    turn: int = 1
+    after: Callable[[str], Task | None] = _no_turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +88,8 @@ def measure(
 ) -> Summary:
     """Return the numbers of all prompts.
 
-    As many prompts as ``decoder.max_concurrent`` are decoded together.
+    As many prompts as ``decoder.max_concurrent`` are decoded together. The turns of a
+    prompt follow each other, each with an outcome.
 
     Args:
         decoder: With speculation; the baseline is its own autoregressive twin, whose
@@ -81,20 +97,23 @@ def measure(
             itself shows.
         tasks: The prompts.
         measurement: What both sides have in common.
-        take: Called with every finished prompt, in order.
+        take: Called with every finished prompt (or turn), in order.
         say: Called with what is being done.
     """
     baseline = _baseline(decoder, measurement.sampling)
     if measurement.warmup:
         say("warming up")
         _warm_up(decoder, baseline, tasks, measurement)
-    size = decoder.max_concurrent
-    batches = [tasks[start : start + size] for start in range(0, len(tasks), size)]
     outcomes: list[PromptOutcome] = []
     wall_s, peak_bytes = 0.0, None
-    for number, batch in enumerate(batches):
+    waiting = Waiting(tasks, decoder.max_concurrent)
+    num_started = 0
+    for batch in waiting:
+        num_started += batch[0].turn == 1
         say(f"decoding {batch[0].id}")
-        sides = [baseline, decoder] if number % 2 == 0 else [decoder, baseline]
+        # The turns of a prompt rotate as well, and not all second turns alike.
+        plain_first = (num_started + batch[0].turn) % 2 == 0
+        sides = [baseline, decoder] if plain_first else [decoder, baseline]
         timed = {side is decoder: _decode(side, batch, measurement) for side in sides}
         wall_s += timed[True].wall_s
         peak_bytes = _larger(peak_bytes, timed[True].peak_bytes)
@@ -105,6 +124,7 @@ def measure(
             outcome = PromptOutcome(
                 id=task.id,
                 category=task.category,
+                turn=task.turn,
                 speculative=speculative,
                 baseline=plain,
                 lossless=finding.verdict,
@@ -113,7 +133,29 @@ def measure(
             )
             outcomes.append(outcome)
             take(outcome)
+            waiting.answered(task, plain.text or "")
     return summarize(outcomes, wall_s, peak_bytes)
+
+
+class Waiting:
+    """The batches that are still to be decoded; later turns come as they are known."""
+
+    def __init__(self, tasks: Sequence[Task], size: int) -> None:
+        starts = range(0, len(tasks), size)
+        self._batches = deque(list(tasks[start : start + size]) for start in starts)
+        self._later: list[Task] = []
+
+    def __iter__(self) -> Iterator[list[Task]]:
+        while self._later or self._batches:
+            batch = self._later or self._batches.popleft()
+            self._later = []
+            yield batch
+
+    def answered(self, task: Task, answer: str) -> None:
+        """Put a task's next turn, if there is one, into the next batch."""
+        later = task.after(answer)
+        if later is not None:
+            self._later.append(later)
 
 
 def _baseline(decoder: SpeculativeDecoder, sampling: Sampling) -> SpeculativeDecoder:

@@ -51,10 +51,11 @@ class Quality:
 
 @dataclass(frozen=True, slots=True)
 class PromptOutcome:
-    """One prompt, decoded with and without speculation in the same process.
+    """One prompt, or turn, decoded with and without speculation in one process.
 
     Attributes:
-        id: The prompt's name in its dataset.
+        id: The prompt's name in its dataset; from the second turn on followed by a
+            slash and the turn's number.
         category: What kind of task it is.
         speculative: What tree speculation made of it.
         baseline: What autoregressive decoding made of it.
@@ -64,6 +65,8 @@ class PromptOutcome:
             target's law.
         divergence: Where the texts part; ``None`` if they do not or were not compared.
         quality: What the target thinks of the texts; only where the rule is lossy.
+        turn: Which turn of its prompt it is, from 1. Later ones follow the baseline's
+            earlier answers on both sides.
     """
 
     id: str
@@ -73,6 +76,12 @@ class PromptOutcome:
     lossless: Verdict
     divergence: Divergence | None = None
     quality: Quality | None = None
+    turn: int = 1
+
+    @property
+    def prompt_id(self) -> str:
+        """The prompt whose turn this is; that is what statistics resample."""
+        return self.id if self.turn == 1 else self.id.removesuffix(f"/{self.turn}")
 
     @property
     def num_prompt_tokens(self) -> int:

@@ -20,7 +20,7 @@ Row = dict[str, Any]
 Mode = Literal["speculative", "baseline"]
 
 MODES: tuple[Mode, ...] = ("speculative", "baseline")
-SCHEMA = 2
+SCHEMA = 3
 """Number of the layout of a run's files; raised when a name or a meaning changes.
 
 Runs from before there was a number are of layout 1.
@@ -108,6 +108,7 @@ _PROMPT_KEYS = (
     "prompt_idx",
     "id",
     "category",
+    "turn",
     "lossless",
     "divergence",
     "quality",
@@ -122,6 +123,7 @@ def prompt_row(index: int, outcome: PromptOutcome) -> Row:
         "prompt_idx": index,
         "id": outcome.id,
         "category": outcome.category,
+        "turn": outcome.turn,
         "lossless": outcome.lossless,
         "divergence": None
         if outcome.divergence is None
@@ -194,6 +196,7 @@ def read_outcome(
     return PromptOutcome(
         id=row["id"],
         category=row["category"],
+        turn=row["turn"],
         lossless=row["lossless"],
         divergence=None if divergence is None else Divergence(**divergence),
         quality=None if quality is None else Quality(**quality),
