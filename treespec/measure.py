@@ -21,8 +21,9 @@ from treespec.datasets.base import Prompt
 from treespec.decoder import SpeculativeDecoder
 from treespec.errors import NumericalError
 from treespec.forwards import Forwards
+from treespec.measures import AbstractQualityMeasure
 from treespec.metrics import Summary, summarize
-from treespec.outcome import PromptOutcome, Quality
+from treespec.outcome import PromptOutcome, Quality, Score
 from treespec.quality import mean_token_logprob
 from treespec.sampling import Sampling
 from treespec.stopwatch import Stopwatch
@@ -70,6 +71,7 @@ class Measurement:
         seed: Seed of the run.
         stop: Strings that end a text.
         warmup: Whether to warm up.
+        measures: What judges the texts, after they were timed.
     """
 
     sampling: Sampling
@@ -77,6 +79,7 @@ class Measurement:
     seed: int
     stop: tuple[str, ...] = ()
     warmup: bool = True
+    measures: tuple[AbstractQualityMeasure, ...] = ()
 
 
 def measure(
@@ -125,6 +128,7 @@ def measure(
                 id=task.id,
                 category=task.category,
                 turn=task.turn,
+                scores=_scores(measurement, task, plain, speculative),
                 speculative=speculative,
                 baseline=plain,
                 lossless=finding.verdict,
@@ -226,6 +230,23 @@ def _quality(
     return Quality(
         mean_token_logprob=mean_token_logprob(decoder.target, speculative),
         baseline_mean_token_logprob=mean_token_logprob(decoder.target, baseline),
+    )
+
+
+def _scores(
+    measurement: Measurement,
+    task: Task,
+    baseline: GenerationResult,
+    speculative: GenerationResult,
+) -> tuple[Score, ...]:
+    prompt, turn = task.prompt, task.turn
+    if prompt is None:
+        return ()
+    texts = speculative.text or "", baseline.text or ""
+    return tuple(
+        measure.score(prompt, turn, *texts)
+        for measure in measurement.measures
+        if measure.applies(prompt, turn)
     )
 
 

@@ -28,6 +28,7 @@ import numpy as np
 from treespec.forecasts import forecast_quality, reason_share
 from treespec.outcome import PromptOutcome
 from treespec.reliability import expected_calibration_error, reliability
+from treespec.scores import quality
 from treespec.stats import (
     Floats,
     bootstrap_interval,
@@ -129,7 +130,9 @@ def _summarize_group(outcomes: Sequence[PromptOutcome]) -> Summary:
         "inter_token_ms": inter_token_ms(speculative),
         "ttft_ms": ttft_ms(speculative),
         "lossless": lossless_counts(outcomes),
+        "exact_match": exact_match(outcomes),
         **token_logprobs(outcomes),
+        "quality": quality(outcomes),
     }
 
 
@@ -440,6 +443,16 @@ def lossless_counts(outcomes: Sequence[PromptOutcome]) -> Summary:
         "ties": counts["tie"],
         "violations": counts["violation"],
     }
+
+
+def exact_match(outcomes: Sequence[PromptOutcome]) -> float | None:
+    """Return the share of texts that are token for token the baseline's.
+
+    What to ask of greedy texts: 1 but for ties under a lossless rule, less under a
+    lossy one. Sampled texts match only where the rule draws like plain decoding.
+    """
+    same = [o.speculative.tokens == o.baseline.tokens for o in outcomes]
+    return _mean(same)
 
 
 def token_logprobs(outcomes: Sequence[PromptOutcome]) -> dict[str, float | None]:

@@ -49,6 +49,32 @@ class Quality:
     baseline_mean_token_logprob: float | None
 
 
+Pooling = Literal["mean", "bleu"]
+"""How sums over prompts become a measure: ``mean``: the first by the second; ``bleu``:
+corpus BLEU of matches and counts of 1- to 4-grams and both lengths."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What a quality measure says of the two texts of one prompt or turn.
+
+    Attributes:
+        measure: Its name.
+        pooling: How sums of the numbers below become the measure.
+        largest: The most by which two values can differ.
+        margin: The difference between the sides that would not matter.
+        speculative: Numbers of the speculative text.
+        baseline: The same of the baseline's.
+    """
+
+    measure: str
+    pooling: Pooling
+    largest: float
+    margin: float
+    speculative: tuple[float, ...]
+    baseline: tuple[float, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class PromptOutcome:
     """One prompt, or turn, decoded with and without speculation in one process.
@@ -67,6 +93,7 @@ class PromptOutcome:
         quality: What the target thinks of the texts; only where the rule is lossy.
         turn: Which turn of its prompt it is, from 1. Later ones follow the baseline's
             earlier answers on both sides.
+        scores: What the quality measures say of the texts, if any were asked.
     """
 
     id: str
@@ -77,6 +104,7 @@ class PromptOutcome:
     divergence: Divergence | None = None
     quality: Quality | None = None
     turn: int = 1
+    scores: tuple[Score, ...] = ()
 
     @property
     def prompt_id(self) -> str:

@@ -18,12 +18,14 @@ import torch
 from tqdm.auto import tqdm
 
 from treespec.conversation import first_turns
+from treespec.datasets.base import Prompt
 from treespec.decoder import SpeculativeDecoder
 from treespec.drafters import AbstractDrafter
 from treespec.environment import describe_machine, describe_model
 from treespec.errors import TreespecError
 from treespec.job import DRAFT, TARGET, Job
 from treespec.measure import Measurement, Task, measure
+from treespec.measures import AbstractQualityMeasure
 from treespec.metrics import Summary
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.huggingface import HuggingFaceModel
@@ -99,7 +101,8 @@ def run(job: Job) -> RunReport:
 
 def _run(job: Job) -> RunReport:
     check(job)
-    for note in job.notes():
+    warnings = [quality.note() for quality in job.measures]
+    for note in (*job.notes(), *filter(None, warnings)):
         _say(f"note: {note}")
     try:
         prepared = with_costs(job, prepare(job))
@@ -126,6 +129,7 @@ def _run(job: Job) -> RunReport:
             seed=settings.seed,
             stop=tuple(settings.stop),
             warmup=settings.warmup,
+            measures=job.measures,
         )
         summary = measure(prepared.decoder, tasks, measurement, take, progress.say)
         bar.close()
@@ -192,8 +196,21 @@ def check(job: Job) -> None:
             f"as pair=qwen25_coder, or give {DRAFT}.path=DIR with pair=custom, or use "
             "drafter=prompt_lookup"
         )
+    for quality in job.measures:
+        _check_quality(quality, job.prompts)
     for sink in job.sinks:
         sink.check(job.folder)
+
+
+def _check_quality(quality: AbstractQualityMeasure, prompts: Sequence[Prompt]) -> None:
+    """Refuse a quality measure that cannot be used, or that no prompt can be judged by."""
+    quality.check()
+    turns = [(p, turn) for p in prompts for turn in range(1, len(p.turns) + 1)]
+    if not any(quality.applies(*turn) for turn in turns):
+        raise TreespecError(
+            f"quality.{quality.name} needs {quality.needs}, and none of the "
+            f"{len(prompts)} prompts has it; choose another dataset, or leave it out"
+        )
 
 
 def _find_models(job: Job) -> list[_Found]:

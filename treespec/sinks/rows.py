@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from treespec.errors import TreespecError
-from treespec.outcome import Divergence, PromptOutcome, Quality
+from treespec.outcome import Divergence, PromptOutcome, Quality, Score
 from treespec.types import GenerationResult, NodeTrace, StepRecord
 
 Row = dict[str, Any]
@@ -112,6 +112,7 @@ _PROMPT_KEYS = (
     "lossless",
     "divergence",
     "quality",
+    "scores",
     "prompt_tokens",
     *MODES,
 )
@@ -129,6 +130,7 @@ def prompt_row(index: int, outcome: PromptOutcome) -> Row:
         if outcome.divergence is None
         else asdict(outcome.divergence),
         "quality": None if outcome.quality is None else asdict(outcome.quality),
+        "scores": [asdict(score) for score in outcome.scores],
         "prompt_tokens": list(outcome.speculative.prompt_tokens),
         "speculative": _result_row(outcome.speculative),
         "baseline": _result_row(outcome.baseline),
@@ -200,9 +202,15 @@ def read_outcome(
         lossless=row["lossless"],
         divergence=None if divergence is None else Divergence(**divergence),
         quality=None if quality is None else Quality(**quality),
+        scores=tuple(map(_read_score, row["scores"])),
         speculative=_read_result(row, "speculative", steps, nodes),
         baseline=_read_result(row, "baseline", steps, nodes),
     )
+
+
+def _read_score(row: Row) -> Score:
+    expect_keys(row, [f.name for f in fields(Score)])
+    return Score(**_tuples(row))
 
 
 def _read_result(
