@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
+
 from engine import Answer, Measured, Study
 from serving import Served, Side, prompt_ids, ratio, served
-from words import number, speedup, times
-
 from treespec.analysis import plots
 from treespec.closed_form import acceptance_for
 from treespec.sinks.reader import Run
+from words import number, speedup, times
 
 GAMMAS = {"gamma_5": 5, "gamma_10": 10}
 LOADS = (1, 2, 4, 8)
@@ -162,7 +162,7 @@ def _note(measured: Measured, cost: float | None) -> str:
         f"acceptance of {number(free[0])} with 5 and {number(free[1])} with 10 drafts "
         f"if a draft forward costs {number(min(costs))} of a target forward. The two "
         f"differ by at least {number(min(gaps))} over the costs of the last table: "
-        f"{same if min(gaps) < 0.01 else other}."  # noqa: PLR2004
+        f"{same if min(gaps) < 0.01 else other}."
     )
 
 
@@ -204,9 +204,7 @@ def _article(measured: Measured, method: str) -> float:
 
 def _article_rate(measured: Measured, method: str) -> float:
     article = measured.settings["article"]
-    return float(
-        article[method]["requests_per_s"] / article[PLAIN]["requests_per_s"]
-    )
+    return float(article[method]["requests_per_s"] / article[PLAIN]["requests_per_s"])
 
 
 def _spoken(method: str) -> str:

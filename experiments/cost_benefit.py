@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
+
 from engine import Answer, Measured, Study
 from latency_throughput import METHODS, Cell, cells_of
 from serving import ratio
-from words import number, percent, times
-
 from treespec.analysis.chart import Chart, Panel, Points
 from treespec.closed_form import acceptance_for, tokens_per_forward
 from treespec.errors import TreespecError
+from words import number, percent, times
 
 LOADS = (1, 4, 8)
 GAMMA, CHAIN = 5, "gamma_5"
@@ -247,9 +247,7 @@ def _chart(prices: Sequence[Mapping[str, Any]], cells: Sequence[Cell]) -> Chart:
         marks=tuple(
             Points(
                 name,
-                tuple(
-                    float(row["requests at once"]) for row in _known(prices, name)
-                ),
+                tuple(float(row["requests at once"]) for row in _known(prices, name)),
                 tuple(1 - float(row["saving"]) for row in _known(prices, name)),
                 style=style,
             )
@@ -263,9 +261,7 @@ def _chart(prices: Sequence[Mapping[str, Any]], cells: Sequence[Cell]) -> Chart:
     return Chart(f"What tokens cost (n = {num_prompts} prompts a load)", (panel,))
 
 
-def _known(
-    prices: Sequence[Mapping[str, Any]], name: str
-) -> list[Mapping[str, Any]]:
+def _known(prices: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
     return [
         row for row in prices if row["method"] == name and row["saving"] is not None
     ]

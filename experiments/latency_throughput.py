@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
+
 from engine import Answer, Measured, Study
 from serving import Served, ratio, served
-from words import listed, pays, speedup, times
-
 from treespec.analysis.chart import Chart, Guide, Panel, Points
 from treespec.sinks.reader import Run
+from words import listed, pays, speedup, times
 
 METHODS = {"gamma_5": "5 drafts", "gamma_10": "10 drafts", "planner": "planner"}
 LOADS = (1, 2, 4, 8)
@@ -95,15 +95,15 @@ def _latency_chart(cells: Sequence[Cell]) -> Chart:
     return Chart(f"Latency under load ({_n(cells)})", (panel,))
 
 
-def _lines(
-    cells: Sequence[Cell], values: Sequence[float | None]
-) -> tuple[Points, ...]:
+def _lines(cells: Sequence[Cell], values: Sequence[float | None]) -> tuple[Points, ...]:
     pairs = list(zip(cells, values, strict=True))
     names = list(dict.fromkeys(cell.method for cell in cells))
     return tuple(
         Points(
             METHODS[name],
-            tuple(float(c.load) for c, v in pairs if c.method == name and v is not None),
+            tuple(
+                float(c.load) for c, v in pairs if c.method == name and v is not None
+            ),
             tuple(v for c, v in pairs if c.method == name and v is not None),
             style=style,
         )

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
+
 from engine import Answer, Measured, Study
 from serving import Served, Side, ratio, served
-from words import listed, speedup, times
-
 from treespec.analysis.chart import Chart, Guide, Panel, Points
 from treespec.sinks.reader import Run
+from words import listed, speedup, times
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from treespec.datasets.base import Prompt
 from treespec.drafters import AbstractDrafter
 from treespec.environment import package_version
 from treespec.errors import TreespecError, require_integer
+from treespec.measures import AbstractQualityMeasure
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.source import ModelSource
 from treespec.policies import AbstractDraftPolicy
@@ -140,6 +141,7 @@ class Job:
         baseline: What the strategies are compared with.
         prompts: What to decode.
         sinks: Who is told, the run folder first.
+        measures: What judges the texts.
     """
 
     config: dict[str, Any]
@@ -152,6 +154,7 @@ class Job:
     baseline: AbstractBaseline
     prompts: tuple[Prompt, ...]
     sinks: tuple[AbstractSink, ...]
+    measures: tuple[AbstractQualityMeasure, ...] = ()
 
     @property
     def calibration(self) -> Path | None:

@@ -2,23 +2,28 @@
 
 Both in one process, in rotated order (baseline first; then strategy first), after a
 warm-up that no timing sees. Knows neither files nor configuration.
+
+A conversation is decoded turn by turn, and each turn twice like a prompt of its own.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from treespec.audit import Ending, Finding, audit, audit_alone, texts_must_agree
 from treespec.baselines import Autoregressive, Decodes, ReadyBaseline
+from treespec.datasets.base import Prompt
 from treespec.decoder import SpeculativeDecoder
 from treespec.errors import NumericalError
 from treespec.forwards import Forwards
+from treespec.measures import AbstractQualityMeasure
 from treespec.metrics import Summary, summarize
-from treespec.outcome import PromptOutcome, Quality
+from treespec.outcome import PromptOutcome, Quality, Score
 from treespec.quality import mean_token_logprob
 from treespec.sampling import Sampling
 from treespec.stopwatch import Stopwatch
@@ -30,19 +35,30 @@ WARMUP_NODES = 64
 """Largest tree of the warm-up."""
 
 
+def _no_turn(answer: str) -> Task | None:
+    """Return what follows the answer to a prompt of one turn."""
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A prompt, ready to decode.
+    """A prompt, or one turn of it, ready to decode.
 
     Attributes:
         id: Its name; with the run's seed it determines what the prompt draws.
         category: What kind of task it is.
         tokens: Its token ids.
+        prompt: Where it comes from, with good answers; ``None`` if nobody judges it.
+        turn: Which turn of its prompt it is, from 1.
+        after: From plain decoding's answer to the next turn, if there is one.
     """
 
     id: str
     category: str
     tokens: tuple[int, ...]
+    prompt: Prompt | None = None
+    turn: int = 1
+    after: Callable[[str], Task | None] = _no_turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +71,7 @@ class Measurement:
         seed: Seed of the run.
         stop: Strings that end a text.
         warmup: Whether to warm up.
+        measures: What judges the texts, after they were timed.
     """
 
     sampling: Sampling
@@ -62,6 +79,7 @@ class Measurement:
     seed: int
     stop: tuple[str, ...] = ()
     warmup: bool = True
+    measures: tuple[AbstractQualityMeasure, ...] = ()
 
 
 def measure(
@@ -74,13 +92,14 @@ def measure(
 ) -> Summary:
     """Return the numbers of all prompts.
 
-    As many prompts as ``decoder.max_concurrent`` are decoded together.
+    As many prompts as ``decoder.max_concurrent`` are decoded together. The turns of a
+    prompt follow each other, each with an outcome.
 
     Args:
         decoder: With speculation.
         tasks: The prompts.
         measurement: What both sides have in common.
-        take: Called with every finished prompt, in order.
+        take: Called with every finished prompt (or turn), in order.
         say: Called with what is being done.
         baseline: What it is compared with; the decoder's own autoregressive twin if
             there is none.
@@ -90,16 +109,19 @@ def measure(
     if measurement.warmup:
         say("warming up")
         _warm_up(decoder, baseline.decodes, tasks, measurement)
-    size = decoder.max_concurrent
-    batches = [tasks[start : start + size] for start in range(0, len(tasks), size)]
     outcomes: list[PromptOutcome] = []
     wall_s, peak_bytes = 0.0, None
-    for number, batch in enumerate(batches):
+    waiting = Waiting(tasks, decoder.max_concurrent)
+    num_started = 0
+    for batch in waiting:
+        num_started += batch[0].turn == 1
         say(f"decoding {batch[0].id}")
+        # The turns of a prompt rotate as well, and not all second turns alike.
+        plain_first = (num_started + batch[0].turn) % 2 == 0
         sides: list[Decodes] = [baseline.decodes, decoder]
         timed = {
             side is decoder: _decode(side, decoder.target.device, batch, measurement)
-            for side in (sides if number % 2 == 0 else reversed(sides))
+            for side in (sides if plain_first else reversed(sides))
         }
         wall_s += timed[True].wall_s
         peak_bytes = _larger(peak_bytes, timed[True].peak_bytes)
@@ -110,6 +132,8 @@ def measure(
             outcome = PromptOutcome(
                 id=task.id,
                 category=task.category,
+                turn=task.turn,
+                scores=_scores(measurement, task, plain, speculative),
                 speculative=speculative,
                 baseline=plain,
                 lossless=finding.verdict,
@@ -118,7 +142,29 @@ def measure(
             )
             outcomes.append(outcome)
             take(outcome)
+            waiting.answered(task, plain.text or "")
     return summarize(outcomes, wall_s, peak_bytes, baseline.name)
+
+
+class Waiting:
+    """The batches that are still to be decoded; later turns come as they are known."""
+
+    def __init__(self, tasks: Sequence[Task], size: int) -> None:
+        starts = range(0, len(tasks), size)
+        self._batches = deque(list(tasks[start : start + size]) for start in starts)
+        self._later: list[Task] = []
+
+    def __iter__(self) -> Iterator[list[Task]]:
+        while self._later or self._batches:
+            batch = self._later or self._batches.popleft()
+            self._later = []
+            yield batch
+
+    def answered(self, task: Task, answer: str) -> None:
+        """Put a task's next turn, if there is one, into the next batch."""
+        later = task.after(answer)
+        if later is not None:
+            self._later.append(later)
 
 
 def prompt_seed(seed: int, prompt_id: str) -> int:
@@ -195,6 +241,23 @@ def _quality(
     return Quality(
         mean_token_logprob=mean_token_logprob(decoder.target, speculative),
         baseline_mean_token_logprob=mean_token_logprob(decoder.target, baseline),
+    )
+
+
+def _scores(
+    measurement: Measurement,
+    task: Task,
+    baseline: GenerationResult,
+    speculative: GenerationResult,
+) -> tuple[Score, ...]:
+    prompt, turn = task.prompt, task.turn
+    if prompt is None:
+        return ()
+    texts = speculative.text or "", baseline.text or ""
+    return tuple(
+        measure.score(prompt, turn, *texts)
+        for measure in measurement.measures
+        if measure.applies(prompt, turn)
     )
 
 
