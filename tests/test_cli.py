@@ -210,7 +210,7 @@ def test_a_prompt_draws_from_its_own_seed_whatever_its_neighbours(
         ("trace=all", "trace must be steps, nodes or null, got 'all'"),
         ("force=maybe", "force must be true or false"),
         ("stop=END", "stop must be a list of texts"),
-        ("controller.max_depth=-1", "controller: max_depth must be an integer >= 0"),
+        ("controller.max_depth=-1", "controller.max_depth must be an integer >= 0"),
         ("policy.top_k=x", "policy.top_k must be an integer >= 1, got 'x'"),
         ("policy=custom", "policy._target_ is missing"),
         ("policy=custom policy._target_=no.Such", "cannot import no.Such"),

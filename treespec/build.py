@@ -224,7 +224,8 @@ class _Builder:
         except TreespecError as error:
             message = _at(key, str(error))
             if key not in message:
-                message = f"{key}: {message}"
+                is_own = message.partition(" ")[0] in config
+                message = f"{key}.{message}" if is_own else f"{key}: {message}"
             raise TreespecError(message) from error
         except Exception as error:  # whatever a constructor makes of wrong values
             raise TreespecError(
@@ -309,9 +310,10 @@ def _at(key: str, message: str) -> str:
     ``drafter.drafters[1].model`` there.
     """
     group, *inner = re.split(r"(?=[.[])", key)
-    if not inner or key in message:
+    if not inner:
         return message
-    return re.sub(rf"\b{re.escape(group)}\.(?=\w)", lambda _: f"{key}.", message)
+    own = rf"(?<![\w.]){re.escape(group)}\.(?=\w)"
+    return re.sub(own, lambda _: f"{key}.", message)
 
 
 def _check_arguments(

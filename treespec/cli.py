@@ -29,6 +29,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from treespec.errors import TreespecError
+from treespec.pipes import outlive_readers
 
 if TYPE_CHECKING:
     from treespec.calibrate import CalibrationReport
@@ -95,6 +96,7 @@ class JobEnd:
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    outlive_readers()
     sys.exit(run_command())
 
 
@@ -137,10 +139,7 @@ def _run_view(arguments: list[str]) -> int:
         _say(f"error: {error}")
         return BAD_INPUT
     encoding = sys.stdout.encoding or "utf-8"
-    try:
-        print(shown.encode(encoding, "replace").decode(encoding), flush=True)
-    except BrokenPipeError:  # a pager that was closed has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print(shown.encode(encoding, "replace").decode(encoding), flush=True)
     return OK
 
 

@@ -156,10 +156,7 @@ def with_costs(job: Job, prepared: Prepared) -> Prepared:
     if not policy.wants_costs:
         return prepared
     about = about_pair(prepared.environment["models"], job.config["drafter"])
-    _say("looking up what forwards cost here, or timing them")
-    kept = kept_profile(prepared.decoder, about)
-    _say(f"costs of forwards: {kept.note}")
-    costs = kept.profile.costs
+    costs = kept_profile(prepared.decoder, about, say=_say).profile.costs
     return Prepared(
         tasks=prepared.tasks,
         environment={**prepared.environment, "costs": costs.to_json()},

@@ -14,7 +14,7 @@ import yaml
 
 from tests.outcomes import make_outcome, make_result
 from tests.sinks.runs import make_outcomes, make_run, record
-from treespec.errors import TreespecError
+from treespec.errors import NumericalError, TreespecError
 from treespec.metrics import summarize
 from treespec.sinks import rows, run_folder
 from treespec.sinks.base import RunStatus, recording
@@ -254,6 +254,19 @@ def test_a_crash_leaves_its_traceback_and_no_done(run):
     assert status["num_prompts"] == 1
     assert not is_done(run.folder)
     assert pq.read_table(run.folder / "steps.parquet").num_rows == 9
+
+
+def test_a_number_that_is_none_is_named(run):
+    """A clock that told NaN ended in a message of the JSON library."""
+    outcome = make_outcomes()[0]
+    broken = replace(
+        outcome, speculative=replace(outcome.speculative, prefill_s=float("nan"))
+    )
+    with pytest.raises(NumericalError, match=r"^speculative\.prefill_s is nan"):
+        record([RunFolderSink()], run, [broken])
+    status = json.loads((run.folder / "status.json").read_text())
+    assert status["status"] == "failed"
+    assert "speculative.prefill_s is nan" in status["error"]
 
 
 def test_an_interrupted_run_says_so(run):

@@ -7,7 +7,6 @@ flushed line per prompt, so a killed run keeps what it had; ``DONE`` comes last.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from treespec.errors import TreespecError
+from treespec.files import json_text
 from treespec.metrics import Summary
 from treespec.outcome import PromptOutcome
 from treespec.sinks.base import AbstractSink, RunInfo, RunStatus
@@ -96,7 +96,7 @@ class RunFolderSink(AbstractSink):
             if nodes:
                 self._append(NODES, NODE_SCHEMA, nodes)
             row = prompt_row(self._num_prompts, outcome)
-            self._prompts.write(json.dumps(row, allow_nan=False) + "\n")
+            self._prompts.write(json_text(row) + "\n")
             _sync(self._prompts)
             self._num_prompts += 1
 
@@ -169,7 +169,7 @@ def _sync(file: IO[str]) -> None:
 
 
 def _pretty(content: dict[str, Any]) -> str:
-    return json.dumps(content, indent=2, allow_nan=False) + "\n"
+    return json_text(content, indent=2) + "\n"
 
 
 def _now() -> str:
