@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -32,6 +32,7 @@ from treespec.errors import TreespecError
 
 if TYPE_CHECKING:
     from treespec.calibrate import CalibrationReport
+    from treespec.loaded_models import LoadedModels
 
 OK, FAILED, BAD_INPUT, NOT_LOSSLESS, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes."""
@@ -98,8 +99,23 @@ def main() -> None:
     sys.exit(run_command())
 
 
-def run_command() -> int:
-    """Run the command in ``sys.argv`` and return its exit code."""
+def run_command(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    Args:
+        arguments: What would be typed after ``treespec``; ``None`` takes ``sys.argv``.
+    """
+    if arguments is None:
+        return _run_command()
+    # Hydra reads sys.argv and nothing else.
+    typed, sys.argv = sys.argv, ["treespec", *arguments]
+    try:
+        return _run_command()
+    finally:
+        sys.argv = typed
+
+
+def _run_command() -> int:
     if not _has_working_directory():
         _say(
             "error: the working directory does not exist any more; cd to one that does"
@@ -109,7 +125,7 @@ def run_command() -> int:
         return _show_regret(sys.argv[2:])
     if sys.argv[1:2] == [VIEW]:
         return _run_view(sys.argv[2:])
-    attempt = _attempt
+    attempt: Attempt = _job_attempt()
     if sys.argv[1:2] == [CHECK]:
         if not {"-m", "--multirun"}.isdisjoint(sys.argv):
             _say(
@@ -232,16 +248,30 @@ def _run_job(config: DictConfig, attempt: Attempt) -> JobEnd:
     return JobEnd(number or 0, overrides, code, message)
 
 
-def _attempt(config: DictConfig) -> tuple[int, str]:
+def _job_attempt() -> Attempt:
+    """Return an attempt whose jobs hand their models on to each other."""
+    kept: list[LoadedModels] = []
+
+    def attempt(config: DictConfig) -> tuple[int, str]:
+        # Torch and transformers take seconds; a mistyped key should not wait for them.
+        from treespec.loaded_models import LoadedModels  # noqa: PLC0415
+
+        if not kept:
+            kept.append(LoadedModels())
+        return _attempt(config, kept[0])
+
+    return attempt
+
+
+def _attempt(config: DictConfig, models: LoadedModels) -> tuple[int, str]:
     """Return the exit code and the message of one job."""
-    # Torch and transformers take seconds; a mistyped key should not wait for them.
     from treespec.build import build_job  # noqa: PLC0415
     from treespec.runner import LosslessViolationError, run  # noqa: PLC0415
 
     job = None
     try:
         job = build_job(config, trusted=_typed_targets())
-        report = run(job)
+        report = run(job, models)
     except TreespecError as error:
         return BAD_INPUT, str(error)
     except LosslessViolationError as error:

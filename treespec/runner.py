@@ -6,7 +6,6 @@ first; the run folder appears when decoding begins.
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,21 +13,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from tqdm.auto import tqdm
 
 from treespec.datasets.base import Prompt
 from treespec.decoder import SpeculativeDecoder
 from treespec.drafters import AbstractDrafter
-from treespec.environment import describe_machine, describe_model
+from treespec.environment import describe_machine
 from treespec.errors import TreespecError
 from treespec.job import DRAFT, TARGET, Job
+from treespec.loaded_models import FoundModel, LoadedModels, free_memory
 from treespec.measure import Measurement, Task, measure
 from treespec.metrics import Summary
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.huggingface import HuggingFaceModel
-from treespec.models.loading import ModelInfo, inspect, load_module, locate
-from treespec.models.source import LocatedModel, check_source
+from treespec.models.loading import ModelInfo, inspect, locate
+from treespec.models.source import check_source
 from treespec.models.vocabulary import check_pair
 from treespec.outcome import PromptOutcome
 from treespec.profile_cache import about_pair, kept_profile
@@ -71,17 +70,13 @@ class Prepared:
     decoder: SpeculativeDecoder
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """One model that was looked at, but not loaded."""
-
-    key: str
-    located: LocatedModel
-    info: ModelInfo
-
-
-def run(job: Job) -> RunReport:
+def run(job: Job, models: LoadedModels | None = None) -> RunReport:
     """Run a job, or find that it is done.
+
+    Args:
+        job: The job.
+        models: What the jobs before it left in memory, and this one leaves for the
+            next; ``None`` loads what it needs and keeps nothing.
 
     Raises:
         TreespecError: The job cannot work; if before decoding, nothing was written.
@@ -89,20 +84,24 @@ def run(job: Job) -> RunReport:
     """
     if is_done(job.folder) and not job.settings.force:
         return _skip(job.folder)
+    models = LoadedModels() if models is None else models
     try:
-        return _run(job)
+        return _run(job, models)
+    except (TreespecError, LosslessViolationError):
+        raise
+    except BaseException:  # out of memory, say: the next job begins with all of it
+        models.clear()
+        raise
     finally:
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        free_memory()
 
 
-def _run(job: Job) -> RunReport:
+def _run(job: Job, models: LoadedModels) -> RunReport:
     check(job)
     for note in job.notes():
         _say(f"note: {note}")
     try:
-        prepared = with_costs(job, prepare(job))
+        prepared = with_costs(job, prepare(job, models))
     except TreespecError:
         raise
     except Exception as error:  # out of memory, say: leave a record of it
@@ -132,15 +131,20 @@ def _run(job: Job) -> RunReport:
     return RunReport(job.folder, skipped=False, summary=summary)
 
 
-def prepare(job: Job) -> Prepared:
+def prepare(job: Job, models: LoadedModels | None = None) -> Prepared:
     """Find the models, read the prompts with their tokenizer, and load the weights.
+
+    Args:
+        job: The job.
+        models: As in ``run``.
 
     Raises:
         TreespecError: A model is not there, or a prompt or the pair does not fit it.
     """
     found = _find_models(job)
     tasks = _tasks(job, found[0].info)
-    environment, decoder = _load(job, found)
+    held = LoadedModels() if models is None else models
+    environment, decoder = _load(job, found, held)
     return Prepared(tasks, environment, decoder)
 
 
@@ -194,7 +198,7 @@ def check(job: Job) -> None:
         sink.check(job.folder)
 
 
-def _find_models(job: Job) -> list[_Found]:
+def _find_models(job: Job) -> list[FoundModel]:
     """Locate the models that are needed, the target first, and compare vocabularies."""
     sources = {TARGET: job.target}
     if job.draft is not None and DRAFT in job.strategies.needs:
@@ -202,7 +206,8 @@ def _find_models(job: Job) -> list[_Found]:
     found = []
     for key, source in sources.items():
         located = locate(source, key)
-        found.append(_Found(key, located, inspect(located, key)))
+        info = inspect(located, key)
+        found.append(FoundModel(key, located, info, exact=key == TARGET))
     if len(found) == 2:
         target, draft = found
         check_pair(
@@ -247,19 +252,19 @@ def _prompt_tokens(prompt: Prompt, info: ModelInfo) -> list[int]:
 
 
 def _load(
-    job: Job, found: Sequence[_Found]
+    job: Job, found: Sequence[FoundModel], held: LoadedModels
 ) -> tuple[dict[str, Any], SpeculativeDecoder]:
     """Read the weights; return what they are, and the decoder."""
     models: dict[str, AbstractLanguageModel] = {}
     described: dict[str, Any] = {}
     for part in found:
+        word = "keeping" if held.holds(part) else "loading"
         name = part.key.removeprefix("pair.")
-        _say(f"loading the {name} model: {part.located.name}")
-        is_target = part.key == TARGET
-        module = load_module(part.located, part.key, exact=is_target)
+        _say(f"{word} the {name} model: {part.located.name}")
+    for part, kept in zip(found, held.hold(found), strict=True):
         attention = part.located.source.attn_implementation
-        models[part.key] = HuggingFaceModel(module, attention, exact=is_target)
-        described[name] = describe_model(part.located, part.info, module)
+        models[part.key] = HuggingFaceModel(kept.module, attention, exact=part.exact)
+        described[part.key.removeprefix("pair.")] = kept.described
     parts, info = job.strategies, found[0].info
     drafter = parts.drafter
     if not isinstance(drafter, AbstractDrafter):
