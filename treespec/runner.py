@@ -32,7 +32,7 @@ from treespec.models.vocabulary import check_pair
 from treespec.outcome import PromptOutcome
 from treespec.profile_cache import about_pair, kept_profile
 from treespec.sinks.base import RunInfo, recording, status_of
-from treespec.sinks.run_folder import SUMMARY, RunFolderSink, is_done
+from treespec.sinks.run_folder import SUMMARY, RunDoneError, RunFolderSink, is_done
 from treespec.sinks.terminal import render
 
 
@@ -87,6 +87,8 @@ def run(job: Job, models: LoadedModels | None = None) -> RunReport:
     models = LoadedModels() if models is None else models
     try:
         return _run(job, models)
+    except RunDoneError:
+        return _skip(job.folder)
     except (TreespecError, LosslessViolationError):
         raise
     except BaseException:  # out of memory, say: the next job begins with all of it
@@ -309,7 +311,7 @@ def _run_info(job: Job, environment: Mapping[str, Any]) -> RunInfo:
 
 def _record_failure(job: Job, error: Exception) -> None:
     """Leave a run folder that says what went wrong before decoding."""
-    folder = RunFolderSink()
+    folder = RunFolderSink(overwrite=False)
     folder.open(_run_info(job, {}))
     folder.close(None, status_of(error))
 
