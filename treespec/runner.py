@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,13 +27,15 @@ from treespec.metrics import Summary
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.huggingface import HuggingFaceModel
 from treespec.models.loading import ModelInfo, inspect, locate
-from treespec.models.source import check_source
+from treespec.models.source import check_source, resolve_device
 from treespec.models.vocabulary import check_pair
+from treespec.neighbours import Neighbours, beside, device_name
 from treespec.outcome import PromptOutcome
 from treespec.profile_cache import about_pair, kept_profile
 from treespec.sinks.base import RunInfo, recording, status_of
 from treespec.sinks.run_folder import SUMMARY, RunDoneError, RunFolderSink, is_done
 from treespec.sinks.terminal import render
+from treespec.untimed import with_neighbours
 
 
 class LosslessViolationError(RuntimeError):
@@ -102,18 +104,23 @@ def _run(job: Job, models: LoadedModels) -> RunReport:
     check(job)
     for note in job.notes():
         _say(f"note: {note}")
+    with beside(_devices(job)) as neighbours:
+        return _decode(job, models, neighbours)
+
+
+def _decode(job: Job, models: LoadedModels, neighbours: Neighbours) -> RunReport:
     try:
         prepared = with_costs(job, prepare(job, models))
     except TreespecError:
         raise
     except Exception as error:  # out of memory, say: leave a record of it
-        _record_failure(job, error)
+        _record_failure(job, error, neighbours)
         raise
     settings, tasks = job.settings, prepared.tasks
-    info = _run_info(job, prepared.environment)
+    info = _run_info(job, prepared.environment, neighbours)
     bar = tqdm(total=len(tasks), desc="getting ready", unit="prompt")
     with recording(job.sinks, info) as record, bar:
-        progress = _Progress(bar)
+        progress = _Progress(bar, info.is_timed)
 
         def take(outcome: PromptOutcome) -> None:
             record.prompt(outcome)
@@ -126,7 +133,8 @@ def _run(job: Job, models: LoadedModels) -> RunReport:
             stop=tuple(settings.stop),
             warmup=settings.warmup,
         )
-        summary = measure(prepared.decoder, tasks, measurement, take, progress.say)
+        measured = measure(prepared.decoder, tasks, measurement, take, progress.say)
+        summary = with_neighbours(measured, neighbours.count())
         bar.close()
         record.summary = summary
         _check_verdict(summary)
@@ -297,7 +305,16 @@ def _load(
     return {"models": described, "decoding": resolved}, decoder
 
 
-def _run_info(job: Job, environment: Mapping[str, Any]) -> RunInfo:
+def _devices(job: Job) -> Iterator[str]:
+    """Yield the names of the devices that a job works on."""
+    yield device_name(resolve_device(job.target, TARGET))
+    if job.draft is not None and DRAFT in job.strategies.needs:
+        yield device_name(resolve_device(job.draft, DRAFT))
+
+
+def _run_info(
+    job: Job, environment: Mapping[str, Any], neighbours: Neighbours
+) -> RunInfo:
     lossless = "lossless" if job.strategies.acceptance.lossless else "lossy"
     return RunInfo(
         run_key=job.run_key,
@@ -306,13 +323,14 @@ def _run_info(job: Job, environment: Mapping[str, Any]) -> RunInfo:
         config=job.config,
         environment={**describe_machine(), **environment},
         tags=(lossless, type(job.strategies.policy).__name__),
+        is_timed=lambda: not neighbours.count(),
     )
 
 
-def _record_failure(job: Job, error: Exception) -> None:
+def _record_failure(job: Job, error: Exception, neighbours: Neighbours) -> None:
     """Leave a run folder that says what went wrong before decoding."""
     folder = RunFolderSink(overwrite=False)
-    folder.open(_run_info(job, {}))
+    folder.open(_run_info(job, {}, neighbours))
     folder.close(None, status_of(error))
 
 
@@ -344,8 +362,8 @@ def _skip(folder: Path) -> RunReport:
 class _Progress:
     """What the bar tells of the prompts so far."""
 
-    def __init__(self, bar: tqdm[Any]) -> None:
-        self._bar = bar
+    def __init__(self, bar: tqdm[Any], is_timed: Callable[[], bool]) -> None:
+        self._bar, self._is_timed = bar, is_timed
         self._baseline_s = self._speculative_s = 0.0
 
     def say(self, what: str) -> None:
@@ -356,7 +374,9 @@ class _Progress:
         """Count a prompt and show the speed-up of all so far."""
         self._baseline_s += outcome.baseline.decode_s
         self._speculative_s += outcome.speculative.decode_s
-        if self._speculative_s > 0:
+        if not self._is_timed():
+            self._bar.set_postfix_str("not timed: other jobs run beside it")
+        elif self._speculative_s > 0:
             ratio = self._baseline_s / self._speculative_s
             self._bar.set_postfix_str(f"speed-up so far {ratio:.2f}x")
         self._bar.update()
