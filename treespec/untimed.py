@@ -16,6 +16,9 @@ SPEEDS = frozenset(
         "speedup",
         "speedup_ci95",
         "speedup_geomean",
+        "speedup_geomean_ci95",
+        "speedup_spread",
+        "detectable_speedup",
         "tokens_per_second",
         "baseline_tokens_per_second",
         "throughput_rps",
@@ -40,8 +43,8 @@ def with_neighbours(summary: Summary, num_jobs_beside: int | None) -> Summary:
 def without_speeds(summary: Mapping[str, Any]) -> Summary:
     """Return a summary whose every speed is ``None``, also those of its categories."""
     kept = {n: _none(v) if n in SPEEDS else v for n, v in summary.items()}
-    if "forecast" in kept:
-        kept["forecast"] = without_speeds(kept["forecast"])
+    for name in kept.keys() & {"forecast", "repeats"}:
+        kept[name] = without_speeds(kept[name])
     if "categories" in kept:
         groups = kept["categories"].items()
         kept["categories"] = {name: without_speeds(group) for name, group in groups}
