@@ -1,17 +1,27 @@
 """Sweeps that are killed, run twice at once, fail in part, and are summed up."""
 
+import fcntl
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.forks import NUM_KILLS
+from tests.test_cli import BOOM
+from treespec.neighbours import beside
+from treespec.sinks.run_folder import DONE
+from treespec.sinks.wandb_reader import read_offline_run
+from treespec.sweep_log import SWEEP_LOG, JobEnded, Plan, SweepLog
 
 ROOT = Path(__file__).parents[1]
 NUM_JOBS = 12
+RAISE = 'raise RuntimeError("out of memory, say")'
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +113,7 @@ def test_the_command_that_is_told_runs_what_failed_and_nothing_else(command, tmp
 
 def test_a_job_that_leaves_python_does_not_take_the_sweep_with_it(command, tmp_path):
     """``sys.exit`` in a class of the user once ended all jobs, with its own code."""
-    body = BOOM.replace(
-        'raise RuntimeError("out of memory, say")', "raise SystemExit(0)"
-    )
+    body = BOOM.replace(RAISE, "raise SystemExit(0)")
     ended = command(_with_boom(tmp_path, body), "-m", "policy=boom,chain")
     assert ended.code == 1
     assert "2 jobs: 1 done, 1 failed, 0 missing" in ended.out
@@ -115,9 +123,7 @@ def test_a_job_that_leaves_python_does_not_take_the_sweep_with_it(command, tmp_p
 def test_an_interrupted_sweep_says_what_is_left_and_the_next_call_does_too(
     command, tmp_path
 ):
-    stopped = BOOM.replace(
-        'raise RuntimeError("out of memory, say")', "raise KeyboardInterrupt"
-    )
+    stopped = BOOM.replace(RAISE, "raise KeyboardInterrupt")
     search = _with_boom(tmp_path, stopped)
     ended = command(search, "-m", "policy=chain,boom,top_k_tree")
     assert ended.code == 130
@@ -146,10 +152,7 @@ def test_a_run_that_another_process_is_at_is_left_to_it(command, tmp_path):
     assert ended.code == 4
     assert "2 jobs: 1 done, 0 failed, 0 missing, 1 running" in ended.out
     assert "running  policy=chain: another process is at it" in ended.out
-    assert (
-        "loading the target model"
-        not in ended.err.partition("[1]")[0].partition("another process")[0]
-    )
+    assert ended.err.count("loading the target model") == 1  # of the other job
     os.close(claimed)
     again = command("-m", "policy=chain,top_k_tree")
     assert again.code == 0
@@ -180,10 +183,11 @@ def test_a_run_that_another_process_finished_meanwhile_is_not_run_again(
 def test_the_jobs_of_a_sweep_are_planned_as_hydra_composes_them(command, tmp_path):
     """Quotes, lists, ranges, keys in another order: each job is found again."""
     ended = command(
-        "-m", "stop=[]", "stop=['a b'],[x,y]", "seed=range(1,3)", "+experiment=null",
-        "wandb.project='a, b'", "num_prompts=1", "force=false",
+        "-m", "stop=['a b'],[x,y]", "seed=range(1,3)", "wandb.project='a, b'",
+        "num_prompts=1", "force=false", "++max_new_tokens=4", "hydra.verbose=false",
+        "controller.max_depth=2", "controller.max_depth=3",
     )  # fmt: skip
-    assert ended.code == 2 or ended.code == 0
+    assert ended.code == 0, ended.err
     content = SweepLog(tmp_path / "outputs/default").read()
     (plan,) = content.plans
     assert len(plan.jobs) == 4
@@ -202,9 +206,7 @@ def test_sweeps_of_one_command_into_several_folders_have_a_log_each(command, tmp
 
 def test_a_single_run_is_told_to_the_sweep_that_planned_it(command, tmp_path):
     """Else a job that was rerun alone would stay missing for ever."""
-    stopped = BOOM.replace(
-        'raise RuntimeError("out of memory, say")', "raise KeyboardInterrupt"
-    )
+    stopped = BOOM.replace(RAISE, "raise KeyboardInterrupt")
     search = _with_boom(tmp_path, stopped)
     assert command(search, "-m", "policy=boom,chain").code == 130
     assert command(search, "policy=chain").code == 0
@@ -316,8 +318,6 @@ def test_a_folder_that_cannot_be_written_is_one_line_for_every_job(command, tmp_
 
 def test_jobs_that_share_the_machine_claim_no_speed(command, read_runs, monkeypatch):
     """A sweep of two jobs at once on two cores once looked like a slowdown."""
-    from treespec.neighbours import beside  # noqa: PLC0415
-
     with beside(["cpu"]):
         ended = command("wandb.mode=offline")
     assert (ended.code, ended.errors) == (0, [])
@@ -331,8 +331,6 @@ def test_jobs_that_share_the_machine_claim_no_speed(command, read_runs, monkeypa
     assert run.summary["categories"]["tiny"]["tokens_per_second"] is None
     assert run.summary["mean_acceptance_length"] > 1
     (folder,) = (run.folder / "wandb").glob("offline-run-*")
-    from treespec.sinks.wandb_reader import read_offline_run  # noqa: PLC0415
-
     told = read_offline_run(folder)
     assert not any("speedup" in row or "prompt/speedup" in row for row in told.prompts)
     assert told.summary.get("speedup") is None
@@ -343,8 +341,6 @@ def test_jobs_that_share_the_machine_claim_no_speed(command, read_runs, monkeypa
 
 
 def test_regret_refuses_times_of_jobs_that_shared_the_machine(command, tmp_path):
-    from treespec.neighbours import beside  # noqa: PLC0415
-
     with beside(["cpu"]):
         command("policy=chain")
     told = command("outputs/default", verb="regret", tiny=False)
