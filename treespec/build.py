@@ -113,7 +113,7 @@ def build_job(config: DictConfig, trusted: Iterable[str] = ()) -> Job:
         ),
         sampling=builder.build(part["sampling"], "sampling", Sampling),
         prompts=tuple(dataset.load(settings.num_prompts)),
-        sinks=(RunFolderSink(), *builder.sinks(_section(plain, "sink"))),
+        sinks=(RunFolderSink(settings.force), *builder.sinks(_section(plain, "sink"))),
     )
 
 

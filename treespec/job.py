@@ -112,16 +112,7 @@ class Settings:
             raise TreespecError(
                 f"stop must be a list of texts, got {self.stop!r}; write stop=[END]"
             )
-        for name in ("output_root", "sweep_name"):
-            value = getattr(self, name)
-            if not isinstance(value, str) or not value:
-                raise TreespecError(f"{name} must be a folder name, got {value!r}")
-        parts = Path(self.sweep_name).parts
-        if Path(self.sweep_name).is_absolute() or ".." in parts:
-            raise TreespecError(
-                f"sweep_name must stay inside of output_root, got {self.sweep_name!r}; "
-                "choose another place with output_root=DIR"
-            )
+        sweep_folder(self.output_root, self.sweep_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,5 +194,24 @@ class Job:
     @property
     def folder(self) -> Path:
         """The run's folder."""
-        root = Path(self.settings.output_root).expanduser()
-        return root / self.settings.sweep_name / self.run_key
+        settings = self.settings
+        sweep = sweep_folder(settings.output_root, settings.sweep_name)
+        return sweep / self.run_key
+
+
+def sweep_folder(output_root: object, sweep_name: object) -> Path:
+    """Return the folder of runs that belong together.
+
+    Raises:
+        TreespecError: One of the two is no name, or the sweep lies outside of the root.
+    """
+    for name, value in (("output_root", output_root), ("sweep_name", sweep_name)):
+        if not isinstance(value, str) or not value:
+            raise TreespecError(f"{name} must be a folder name, got {value!r}")
+    sweep = Path(str(sweep_name))
+    if sweep.is_absolute() or ".." in sweep.parts:
+        raise TreespecError(
+            f"sweep_name must stay inside of output_root, got {sweep_name!r}; "
+            "choose another place with output_root=DIR"
+        )
+    return Path(str(output_root)).expanduser() / sweep

@@ -33,6 +33,7 @@ from treespec.sinks.run_folder import (
     SUMMARY,
 )
 from treespec.sinks.wandb import flatten
+from treespec.untimed import NUM_JOBS_BESIDE, without_speeds
 
 _WAY_OUT = "run it again with force=true, or load it with the version that wrote it"
 
@@ -82,10 +83,13 @@ def load_folder(folder: Path) -> LoadedRun:
         **config_columns(config),
         **summary_columns(flatten(summary)),
     }
+    prompts = _prompts(folder / PROMPTS, needed=done)
+    if summary.get(NUM_JOBS_BESIDE):
+        prompts = [without_speeds(prompt) for prompt in prompts]
     return LoadedRun(
         path=folder.absolute(),
         row=row,
-        prompts=table_of(_prompts(folder / PROMPTS, needed=done), PROMPT_SCHEMA),
+        prompts=table_of(prompts, PROMPT_SCHEMA),
         steps=_table(folder / STEPS, STEP_SCHEMA, needed=done),
         nodes=_table(folder / NODES, NODE_SCHEMA, needed=False),
         settings=setting_rows("", config),

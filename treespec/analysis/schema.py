@@ -52,6 +52,7 @@ SUMMARY_COLUMNS: Mapping[str, str] = {
     "wall_s": "wall_s",
     "peak_memory_bytes": "peak_memory_bytes",
     "baseline_step_spread": "baseline_step_spread",
+    "num_jobs_beside": "num_jobs_beside",
     "num_identical": "lossless.identical",
     "num_ties": "lossless.ties",
     "num_violations": "lossless.violations",
@@ -64,6 +65,7 @@ _COUNTS = {"num_prompts", "num_tokens", "num_steps", "peak_memory_bytes"} | {
     "num_identical",
     "num_ties",
     "num_violations",
+    "num_jobs_beside",
 }
 _WORDS = (
     "run",

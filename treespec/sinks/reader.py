@@ -35,6 +35,7 @@ from treespec.sinks.run_folder import (
     SUMMARY,
     is_done,
 )
+from treespec.untimed import NUM_JOBS_BESIDE, with_neighbours
 
 # Prompt index -> mode -> rows in the order in which they were written.
 RowsByPrompt = defaultdict[int, dict[Mode, list[Row]]]
@@ -155,6 +156,8 @@ def _check_summary(
         if name not in summary:
             raise TreespecError(f"{path}: missing key {name!r}")
     recomputed = summarize(outcomes, summary["wall_s"], summary["peak_memory_bytes"])
+    if NUM_JOBS_BESIDE in summary:
+        recomputed = with_neighbours(recomputed, summary[NUM_JOBS_BESIDE])
     where = _first_difference(summary, recomputed, "")
     if where is not None:
         raise TreespecError(

@@ -12,6 +12,7 @@ from treespec.forecasts import off_share
 from treespec.metrics import MIN_PROMPTS_FOR_INTERVAL, Summary
 from treespec.outcome import FAR, PromptOutcome
 from treespec.sinks.base import AbstractSink, RunInfo, RunStatus
+from treespec.untimed import NUM_JOBS_BESIDE
 
 _WIDTH = 88
 _LABEL = 16
@@ -57,12 +58,12 @@ def render(summary: Summary) -> str:
     """Return the table of a summary: plain text, at most 88 columns wide."""
     return "\n".join(
         [
-            *_speed(summary),
+            *_speed_or_why_not(summary),
             *_acceptance(summary),
             *_optimum(summary),
             *_forecast(summary["forecast"]),
             *_off(summary["reason_share"]),
-            *_time(summary),
+            *([] if summary.get(NUM_JOBS_BESIDE) else _time(summary)),
             *_disturbance(summary),
             "",
             *_categories(summary),
@@ -71,6 +72,27 @@ def render(summary: Summary) -> str:
             *_quality(summary),
             *_divergences(summary["divergences"]),
         ]
+    )
+
+
+def _speed_or_why_not(summary: Summary) -> list[str]:
+    """Tell the speed, or which other jobs made it no speed of this one."""
+    num_jobs = summary.get(NUM_JOBS_BESIDE)
+    if not num_jobs:
+        return _speed(summary)
+    jobs = "another job" if num_jobs == 1 else f"{num_jobs} other jobs"
+    return [
+        _line("Speed-up", "untold", f"{jobs} ran beside it on the same device; run it"),
+        _line("", "", "again alone, with force=true, to time it"),
+        _length(summary),
+    ]
+
+
+def _length(summary: Summary) -> str:
+    return _line(
+        "Tokens/forward",
+        _number(summary["mean_acceptance_length"], 2),
+        "new tokens per target forward (1.00 without speculation)",
     )
 
 
@@ -89,11 +111,7 @@ def _speed(summary: Summary) -> list[str]:
             f"{_number(summary['baseline_tokens_per_second'], 1)} without speculation, "
             "on the same prompts",
         ),
-        _line(
-            "Tokens/forward",
-            _number(summary["mean_acceptance_length"], 2),
-            "new tokens per target forward (1.00 without speculation)",
-        ),
+        _length(summary),
     ]
 
 

@@ -10,7 +10,7 @@ import logging
 import netrc
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from treespec.metrics import Summary, summarize_prompt
 from treespec.outcome import PromptOutcome
 from treespec.sinks.base import AbstractSink, RunInfo, RunStatus
 from treespec.sinks.rows import SCHEMA
+from treespec.untimed import SPEEDS
 
 _MODES = ("offline", "online", "disabled")
 # What W&B records about a machine without being asked. Names that begin with x_ come
@@ -65,6 +66,7 @@ class WandbSink(AbstractSink):
         self.mode = mode
         self.project = project
         self._run: Any = None
+        self._is_timed: Callable[[], bool] = lambda: True
         self._num_prompts = 0
 
     def check(self, folder: Path) -> None:
@@ -78,6 +80,7 @@ class WandbSink(AbstractSink):
     def open(self, run: RunInfo) -> None:
         """Start the W&B run."""
         self._run = None
+        self._is_timed = run.is_timed
         self._num_prompts = 0
         if self.mode == "disabled":
             return
@@ -110,7 +113,7 @@ class WandbSink(AbstractSink):
         numbers = {
             f"prompt/{name}": value
             for name, value in summarize_prompt(outcome).items()
-            if value is not None
+            if value is not None and (name not in SPEEDS or self._is_timed())
         }
         if self._run is not None:
             with self._guarded():
