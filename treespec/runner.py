@@ -124,6 +124,7 @@ def _run(job: Job) -> RunReport:
             seed=settings.seed,
             stop=tuple(settings.stop),
             warmup=settings.warmup,
+            repeats=settings.repeats,
         )
         summary = measure(prepared.decoder, tasks, measurement, take, progress.say)
         bar.close()
@@ -292,13 +293,19 @@ def _load(
 
 def _run_info(job: Job, environment: Mapping[str, Any]) -> RunInfo:
     lossless = "lossless" if job.strategies.acceptance.lossless else "lossy"
+    device = environment.get("models", {}).get("target", {}).get("device")
     return RunInfo(
         run_key=job.run_key,
         sweep_name=job.settings.sweep_name,
         folder=job.folder,
         config=job.config,
         environment={**describe_machine(), **environment},
-        tags=(lossless, type(job.strategies.policy).__name__),
+        tags=(
+            lossless,
+            type(job.strategies.policy).__name__,
+            str(job.config["dataset"]["_target_"]).rpartition(".")[2],
+            *([] if device is None else [str(device)]),
+        ),
     )
 
 
