@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 CHECK, CALIBRATE, PROFILE = "check", "calibrate", "profile"
 """First words that run the conformance kit or a measurement instead of a job."""
-REGRET, VIEW, COLLECT = "regret", "view", "collect"
+REGRET, VIEW, COLLECT, UPLOAD = "regret", "view", "collect", "upload"
 """First words that read finished runs; they take no configuration."""
 Attempt = Callable[[DictConfig], tuple[int, str]]
 """From a configuration to an exit code, and a message in one line."""
@@ -77,6 +77,8 @@ treespec decodes prompts with and without tree speculation and compares the two.
                     fixed strategy of a sweep, and from all-knowing drafts
   treespec view RUN_FOLDER                        the trees of a run with trace=nodes as
                     a page; as text or a picture: treespec view --help
+  treespec upload RUN_OR_SWEEP                    finished runs to Weights & Biases,
+                    from their files alone
 
 Choose a part with group=option:
 
@@ -132,12 +134,14 @@ def _run_command() -> int:
             "error: the working directory does not exist any more; cd to one that does"
         )
         return BAD_INPUT
-    if sys.argv[1:2] == [REGRET]:
-        return _show_regret(sys.argv[2:])
-    if sys.argv[1:2] == [COLLECT]:
-        return _run_collect(sys.argv[2:])
-    if sys.argv[1:2] == [VIEW]:
-        return _run_view(sys.argv[2:])
+    readers = {
+        REGRET: _show_regret,
+        COLLECT: _run_collect,
+        VIEW: _run_view,
+        UPLOAD: _run_upload,
+    }
+    if sys.argv[1:] and sys.argv[1] in readers:
+        return readers[sys.argv[1]](sys.argv[2:])
     jobs = Jobs(sys.argv[1:])
     attempt: Attempt = jobs.attempt
     if sys.argv[1:2] == [CHECK]:
@@ -169,6 +173,22 @@ def _run_view(arguments: list[str]) -> int:
     encoding = sys.stdout.encoding or "utf-8"
     print(shown.encode(encoding, "replace").decode(encoding), flush=True)
     return OK
+
+
+def _run_upload(arguments: list[str]) -> int:
+    """Write finished runs to W&B; return the exit code."""
+    from treespec.upload import HELP, upload  # noqa: PLC0415
+
+    if not {"-h", "--help"}.isdisjoint(arguments):
+        print(HELP, flush=True)
+        return OK
+    try:
+        done = upload(arguments)
+    except TreespecError as error:
+        _say(f"error: {error}")
+        return BAD_INPUT
+    print(done, flush=True)
+    return FAILED if done.failed else OK
 
 
 def _run_collect(arguments: list[str]) -> int:

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from treespec.analysis.folders import LoadedRun, load_folder
-from treespec.analysis.loading import run_folders
 from treespec.analysis.schema import RUN_SCHEMA
 from treespec.errors import TreespecError
+from treespec.sinks.reader import run_folders
 from treespec.sinks.run_folder import ENVIRONMENT
 from treespec.sweep_log import SWEEP_LOG
 from treespec.sweep_state import SweptJob, read_jobs, read_json, render_jobs, run_state

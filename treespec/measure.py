@@ -1,7 +1,8 @@
 """Decodes every prompt twice, with and without speculation, and compares the texts.
 
 Both in one process, in rotated order (without, with; then with, without), after a
-warm-up that no timing sees. Knows neither files nor configuration.
+warm-up that no timing sees; several times over if asked to, and then the measurement of
+median time counts. Knows neither files nor configuration.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import torch
 from treespec.acceptance import Greedy, SampleAndMatch
 from treespec.audit import Ending, Finding, audit, texts_must_agree
 from treespec.decoder import SpeculativeDecoder
-from treespec.errors import NumericalError
+from treespec.errors import NumericalError, TreespecError
 from treespec.forwards import Forwards
 from treespec.metrics import Summary, summarize
-from treespec.outcome import PromptOutcome, Quality
+from treespec.outcome import PromptOutcome, Quality, Repeat
 from treespec.quality import mean_token_logprob
 from treespec.sampling import Sampling
 from treespec.stopwatch import Stopwatch
@@ -55,6 +56,7 @@ class Measurement:
         seed: Seed of the run.
         stop: Strings that end a text.
         warmup: Whether to warm up.
+        repeats: How often every prompt is measured.
     """
 
     sampling: Sampling
@@ -62,6 +64,7 @@ class Measurement:
     seed: int
     stop: tuple[str, ...] = ()
     warmup: bool = True
+    repeats: int = 1
 
 
 def measure(
@@ -83,7 +86,12 @@ def measure(
         measurement: What both sides have in common.
         take: Called with every finished prompt, in order.
         say: Called with what is being done.
+
+    Raises:
+        TreespecError: Repeats were asked for with a drafter that would remember.
+        NumericalError: The target's logits are NaN.
     """
+    _check_repeats(decoder, measurement)
     baseline = _baseline(decoder, measurement.sampling)
     if measurement.warmup:
         say("warming up")
@@ -94,12 +102,19 @@ def measure(
     wall_s, peak_bytes = 0.0, None
     for number, batch in enumerate(batches):
         say(f"decoding {batch[0].id}")
-        sides = [baseline, decoder] if number % 2 == 0 else [decoder, baseline]
-        timed = {side is decoder: _decode(side, batch, measurement) for side in sides}
-        wall_s += timed[True].wall_s
-        peak_bytes = _larger(peak_bytes, timed[True].peak_bytes)
-        pairs = zip(batch, timed[False].results, timed[True].results, strict=True)
-        for task, plain, speculative in pairs:
+        turns = [
+            _turn(
+                decoder, baseline, batch, measurement, swapped=(number + again) % 2 == 1
+            )
+            for again in range(measurement.repeats)
+        ]
+        slow = _median([turn.baseline for turn in turns])
+        fast = _median([turn.speculative for turn in turns])
+        wall_s += fast.wall_s
+        for turn in turns:
+            peak_bytes = _larger(peak_bytes, turn.speculative.peak_bytes)
+        for place, task in enumerate(batch):
+            plain, speculative = slow.results[place], fast.results[place]
             finding = _judge(decoder, measurement, plain, speculative)
             lossy = not decoder.acceptance.lossless
             outcome = PromptOutcome(
@@ -110,6 +125,7 @@ def measure(
                 lossless=finding.verdict,
                 divergence=finding.divergence,
                 quality=_quality(decoder, plain, speculative) if lossy else None,
+                repeats=_repeats(turns, place, (plain.tokens, speculative.tokens)),
             )
             outcomes.append(outcome)
             take(outcome)
@@ -119,6 +135,16 @@ def measure(
 def _baseline(decoder: SpeculativeDecoder, sampling: Sampling) -> SpeculativeDecoder:
     rule = Greedy() if sampling.greedy else SampleAndMatch()
     return replace(decoder.autoregressive(), acceptance=rule)
+
+
+def _check_repeats(decoder: SpeculativeDecoder, measurement: Measurement) -> None:
+    """Refuse to measure a text that the drafter would know by heart."""
+    drafter = decoder.drafter
+    if measurement.repeats > 1 and drafter.cold() != drafter:
+        raise TreespecError(
+            f"repeats={measurement.repeats} would measure what {type(drafter).__name__}"
+            " remembers of the same text; use repeats=1, or a drafter without memory"
+        )
 
 
 def prompt_seed(seed: int, prompt_id: str) -> int:
@@ -134,6 +160,61 @@ class _Timed:
     results: list[GenerationResult]
     wall_s: float
     peak_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """Both sides of a batch, one right after the other."""
+
+    baseline: _Timed
+    speculative: _Timed
+
+
+def _turn(
+    decoder: SpeculativeDecoder,
+    baseline: SpeculativeDecoder,
+    batch: Sequence[Task],
+    measurement: Measurement,
+    *,
+    swapped: bool,
+) -> _Turn:
+    if swapped:
+        speculative = _decode(decoder, batch, measurement)
+        return _Turn(_decode(baseline, batch, measurement), speculative)
+    plain = _decode(baseline, batch, measurement)
+    return _Turn(plain, _decode(decoder, batch, measurement))
+
+
+def _median(timed: Sequence[_Timed]) -> _Timed:
+    """Return the one of median decode time; of two in the middle the faster one."""
+
+    def decode_s(one: _Timed) -> float:
+        return sum(result.decode_s for result in one.results)
+
+    return sorted(timed, key=decode_s)[(len(timed) - 1) // 2]
+
+
+def _repeats(
+    turns: Sequence[_Turn], place: int, kept: tuple[tuple[int, ...], ...]
+) -> tuple[Repeat, ...]:
+    """Return what every measurement of a prompt took, if there are several.
+
+    Args:
+        turns: All measurements of its batch.
+        place: Its place in the batch.
+        kept: The tokens that were kept, without and with speculation.
+    """
+    if len(turns) == 1:
+        return ()
+    pairs = [(t.baseline.results[place], t.speculative.results[place]) for t in turns]
+    return tuple(
+        Repeat(
+            baseline_s=plain.decode_s,
+            speculative_s=fast.decode_s,
+            agrees=(plain.tokens, fast.tokens) == kept,
+        )
+        for plain, fast in pairs
+    )
 
 
 def _decode(

@@ -50,6 +50,21 @@ class Quality:
 
 
 @dataclass(frozen=True, slots=True)
+class Repeat:
+    """One of several measurements of the same prompt.
+
+    Attributes:
+        baseline_s: Decode seconds without speculation.
+        speculative_s: Decode seconds with it.
+        agrees: Whether both texts are those that were kept.
+    """
+
+    baseline_s: float
+    speculative_s: float
+    agrees: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PromptOutcome:
     """One prompt, decoded with and without speculation in the same process.
 
@@ -64,6 +79,8 @@ class PromptOutcome:
             target's law.
         divergence: Where the texts part; ``None`` if they do not or were not compared.
         quality: What the target thinks of the texts; only where the rule is lossy.
+        repeats: Every measurement, if there was more than one; of each side the one
+            with the median time is kept in ``speculative`` and ``baseline``.
     """
 
     id: str
@@ -73,6 +90,7 @@ class PromptOutcome:
     lossless: Verdict
     divergence: Divergence | None = None
     quality: Quality | None = None
+    repeats: tuple[Repeat, ...] = ()
 
     @property
     def num_prompt_tokens(self) -> int:

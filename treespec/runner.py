@@ -132,6 +132,7 @@ def _decode(job: Job, models: LoadedModels, neighbours: Neighbours) -> RunReport
             seed=settings.seed,
             stop=tuple(settings.stop),
             warmup=settings.warmup,
+            repeats=settings.repeats,
         )
         measured = measure(prepared.decoder, tasks, measurement, take, progress.say)
         summary = with_neighbours(measured, neighbours.count())
@@ -313,13 +314,19 @@ def _run_info(
     job: Job, environment: Mapping[str, Any], neighbours: Neighbours
 ) -> RunInfo:
     lossless = "lossless" if job.strategies.acceptance.lossless else "lossy"
+    device = environment.get("models", {}).get("target", {}).get("device")
     return RunInfo(
         run_key=job.run_key,
         sweep_name=job.settings.sweep_name,
         folder=job.folder,
         config=job.config,
         environment={**describe_machine(), **environment},
-        tags=(lossless, type(job.strategies.policy).__name__),
+        tags=(
+            lossless,
+            type(job.strategies.policy).__name__,
+            str(job.config["dataset"]["_target_"]).rpartition(".")[2],
+            *([] if device is None else [str(device)]),
+        ),
         is_timed=lambda: not neighbours.count(),
     )
 

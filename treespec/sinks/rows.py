@@ -13,14 +13,14 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from treespec.errors import TreespecError
-from treespec.outcome import Divergence, PromptOutcome, Quality
+from treespec.outcome import Divergence, PromptOutcome, Quality, Repeat
 from treespec.types import GenerationResult, NodeTrace, StepRecord
 
 Row = dict[str, Any]
 Mode = Literal["speculative", "baseline"]
 
 MODES: tuple[Mode, ...] = ("speculative", "baseline")
-SCHEMA = 2
+SCHEMA = 3
 """Number of the layout of a run's files; raised when a name or a meaning changes.
 
 Runs from before there was a number are of layout 1.
@@ -111,6 +111,7 @@ _PROMPT_KEYS = (
     "lossless",
     "divergence",
     "quality",
+    "repeats",
     "prompt_tokens",
     *MODES,
 )
@@ -127,6 +128,7 @@ def prompt_row(index: int, outcome: PromptOutcome) -> Row:
         if outcome.divergence is None
         else asdict(outcome.divergence),
         "quality": None if outcome.quality is None else asdict(outcome.quality),
+        "repeats": [asdict(repeat) for repeat in outcome.repeats],
         "prompt_tokens": list(outcome.speculative.prompt_tokens),
         "speculative": _result_row(outcome.speculative),
         "baseline": _result_row(outcome.baseline),
@@ -191,12 +193,15 @@ def read_outcome(
     quality = row["quality"]
     if quality is not None:
         expect_keys(quality, [f.name for f in fields(Quality)])
+    for repeat in row["repeats"]:
+        expect_keys(repeat, [f.name for f in fields(Repeat)])
     return PromptOutcome(
         id=row["id"],
         category=row["category"],
         lossless=row["lossless"],
         divergence=None if divergence is None else Divergence(**divergence),
         quality=None if quality is None else Quality(**quality),
+        repeats=tuple(Repeat(**repeat) for repeat in row["repeats"]),
         speculative=_read_result(row, "speculative", steps, nodes),
         baseline=_read_result(row, "baseline", steps, nodes),
     )

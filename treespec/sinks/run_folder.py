@@ -40,7 +40,8 @@ PROMPTS, STEPS, NODES = "prompts.jsonl", "steps.parquet", "nodes.parquet"
 SUMMARY, STATUS, DONE = "summary.json", "status.json", "DONE"
 
 # DONE goes first, so that a folder half emptied never looks finished.
-_FILES = (DONE, STATUS, SUMMARY, NODES, STEPS, PROMPTS, ENVIRONMENT, CONFIG)
+FILES = (DONE, STATUS, SUMMARY, NODES, STEPS, PROMPTS, ENVIRONMENT, CONFIG)
+"""All files of a run."""
 _PARTIAL = ".partial"
 _LOOK_S = 0.02
 
@@ -106,6 +107,11 @@ class RunFolderSink(AbstractSink):
         """Write what is known before the first prompt."""
         self._folder = run.folder
         self._num_prompts = 0
+        self._known_as = {
+            "run_key": run.run_key,
+            "sweep_name": run.sweep_name,
+            "tags": list(run.tags),
+        }
         self._started_at = _now()
         self._tables: dict[str, pq.ParquetWriter] = {}
         with _disk(run.folder), ExitStack() as undoing:
@@ -119,15 +125,15 @@ class RunFolderSink(AbstractSink):
         """Write what is known before the first prompt into a folder that is ours."""
         if is_done(run.folder) and not self._overwrite:
             raise RunDoneError(f"{run.folder}: another process finished it meanwhile")
-        for name in _FILES:
+        for name in FILES:
             (run.folder / name).unlink(missing_ok=True)
             (run.folder / (name + _PARTIAL)).unlink(missing_ok=True)
         config = yaml.safe_dump(dict(run.config), sort_keys=False, allow_unicode=True)
         _write(run.folder / CONFIG, config)
         _write(run.folder / ENVIRONMENT, _pretty(dict(run.environment)))
         self._write_status("running", None, None)
-        self._append(STEPS, STEP_SCHEMA, [])
         self._prompts: IO[str] = (run.folder / PROMPTS).open("x", encoding="utf-8")
+        self._append(STEPS, STEP_SCHEMA, [])
 
     def prompt(self, outcome: PromptOutcome) -> None:
         """Append one prompt; once this returns, a kill cannot take it away."""
@@ -183,6 +189,7 @@ class RunFolderSink(AbstractSink):
     ) -> None:
         content = {
             "schema": SCHEMA,
+            **self._known_as,
             "status": status,
             "error": error,
             "traceback": traceback,

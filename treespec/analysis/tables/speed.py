@@ -7,11 +7,23 @@ import pandas as pd
 
 from treespec.analysis.results import Results
 from treespec.analysis.tables.frames import NAN, Row, by_run, frame_with
+from treespec.comparisons import compare_all
 from treespec.metrics import BOOTSTRAP_SEED, MIN_PROMPTS_FOR_INTERVAL
 from treespec.stats import Floats, bootstrap_interval
 
 ALL = "all"
 """Category of the row that pools all prompts of a run."""
+_COMPARED = (
+    "run",
+    "other",
+    "num_prompts",
+    "ratio",
+    "low",
+    "high",
+    "p_value",
+    "adjusted_p_value",
+    "detectable",
+)
 _DECODED = ["baseline_decode_s", "baseline_decoded", "decode_s", "decoded"]
 
 
@@ -88,6 +100,43 @@ def _speedup(rows: Floats) -> Row:
 def _ratio(sums: Floats) -> Floats:
     ratio: Floats = (sums[..., 0] / sums[..., 1]) / (sums[..., 2] / sums[..., 3])
     return ratio
+
+
+def comparisons(results: Results) -> pd.DataFrame:
+    """Return every pair of finished runs, on the prompts that both decoded.
+
+    Returns:
+        ``run``, ``other``, ``num_prompts``, ``ratio`` (geometric mean of the first's
+        speed-ups over the second's), ``low``, ``high``, ``p_value`` (a sign-flip test),
+        ``adjusted_p_value`` (Holm, for all pairs), ``detectable`` (the least relative
+        difference that these prompts would show most of the time).
+    """
+    rows = [
+        {
+            "run": pair.run,
+            "other": pair.other,
+            "num_prompts": pair.num_prompts,
+            "ratio": pair.ratio,
+            "low": None if pair.interval is None else pair.interval.low,
+            "high": None if pair.interval is None else pair.interval.high,
+            "p_value": pair.p_value,
+            "adjusted_p_value": pair.adjusted_p_value,
+            "detectable": pair.detectable,
+        }
+        for pair in compare_all(speedups_of(results))
+    ]
+    return frame_with(rows, _COMPARED).astype(dict.fromkeys(_COMPARED[3:], float))
+
+
+def speedups_of(results: Results) -> dict[str, dict[str, float]]:
+    """Return the speed-up of every prompt of every finished run, by run and id."""
+    finished = set(results.runs.loc[results.runs["status"] == "done", "run"])
+    known = results.prompts[results.prompts["speedup"].notna()]
+    return {
+        run: dict(zip(prompts["id"], prompts["speedup"].astype(float), strict=True))
+        for run, prompts in by_run(known, results)
+        if run in finished
+    }
 
 
 def latencies(results: Results) -> pd.DataFrame:
