@@ -273,6 +273,8 @@ def test_summary_has_every_promised_name_over_all_and_per_category():
         "speedup": None,
         "speedup_ci95": None,
         "speedup_geomean": None,
+        "speedup_geomean_ci95": None,
+        "detectable_speedup": None,
         "tokens_per_second": None,
         "baseline_tokens_per_second": None,
         "mean_acceptance_length": None,
@@ -359,3 +361,20 @@ def test_a_run_with_slow_warm_up_and_prefill_reports_only_decode_steps():
     assert summary["ttft_ms"] == pytest.approx(200)
     assert summary["latency_ms"]["p50"] == pytest.approx(200 + 10 * 10)
     assert summary["tokens_per_second"] == pytest.approx(20 / 0.1)
+
+
+def test_the_geometric_mean_has_an_interval_of_its_own():
+    """Ratio of sums and geometric mean answer different questions."""
+    long = make_outcome("long", accepted=(2,) * 90)
+    outcomes = [make_outcome(str(i), accepted=(i % 2,) * 3) for i in range(7)]
+    summary = summarize([long, *outcomes], wall_s=1.0)
+    low, high = summary["speedup_geomean_ci95"]
+    assert low < summary["speedup_geomean"] < high < summary["speedup"]
+    assert summarize(outcomes[:4], wall_s=1.0)["speedup_geomean_ci95"] is None
+
+
+def test_prompts_that_scatter_more_show_less():
+    alike = [make_outcome(str(i), accepted=(1, i % 2, 1, 1)) for i in range(8)]
+    unlike = [make_outcome(str(i), accepted=(2 * (i % 2),) * 4) for i in range(8)]
+    least = [summarize(o, wall_s=1.0)["detectable_speedup"] for o in (alike, unlike)]
+    assert 0 < least[0] < 0.3 < least[1]

@@ -63,6 +63,7 @@ _SCALARS = (
     "stop",
     "max_concurrent",
     "warmup",
+    "repeats",
     "trace",
     "output_root",
     "sweep_name",

@@ -37,7 +37,7 @@ OK, FAILED, BAD_INPUT, NOT_LOSSLESS, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes."""
 CHECK, CALIBRATE, PROFILE = "check", "calibrate", "profile"
 """First words that run the conformance kit or a measurement instead of a job."""
-REGRET, VIEW = "regret", "view"
+REGRET, VIEW, UPLOAD = "regret", "view", "upload"
 """First words that read finished runs; they take no configuration."""
 Attempt = Callable[[DictConfig], tuple[int, str]]
 """From a configuration to an exit code, and a message in one line."""
@@ -66,6 +66,8 @@ treespec decodes prompts with and without tree speculation and compares the two.
                     fixed strategy of a sweep, and from all-knowing drafts
   treespec view RUN_FOLDER                        the trees of a run with trace=nodes as
                     a page; as text or a picture: treespec view --help
+  treespec upload RUN_OR_SWEEP                    finished runs to Weights & Biases,
+                    from their files alone
 
 Choose a part with group=option:
 
@@ -109,6 +111,8 @@ def run_command() -> int:
         return _show_regret(sys.argv[2:])
     if sys.argv[1:2] == [VIEW]:
         return _run_view(sys.argv[2:])
+    if sys.argv[1:2] == [UPLOAD]:
+        return _run_upload(sys.argv[2:])
     attempt = _attempt
     if sys.argv[1:2] == [CHECK]:
         if not {"-m", "--multirun"}.isdisjoint(sys.argv):
@@ -142,6 +146,22 @@ def _run_view(arguments: list[str]) -> int:
     except BrokenPipeError:  # a pager that was closed has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return OK
+
+
+def _run_upload(arguments: list[str]) -> int:
+    """Write finished runs to W&B; return the exit code."""
+    from treespec.upload import HELP, upload  # noqa: PLC0415
+
+    if not {"-h", "--help"}.isdisjoint(arguments):
+        print(HELP, flush=True)
+        return OK
+    try:
+        done = upload(arguments)
+    except TreespecError as error:
+        _say(f"error: {error}")
+        return BAD_INPUT
+    print(done, flush=True)
+    return FAILED if done.failed else OK
 
 
 def _run_hydra(attempt: Attempt) -> int:

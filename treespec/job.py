@@ -75,6 +75,7 @@ class Settings:
         stop: Strings that end a text.
         max_concurrent: Prompts decoded together.
         warmup: Whether to decode a little before the clock starts.
+        repeats: How often every prompt is measured.
         trace: ``steps``, ``nodes`` or ``None``.
         output_root: Folder of all results.
         sweep_name: Folder of runs that belong together.
@@ -87,6 +88,7 @@ class Settings:
     stop: Sequence[str]
     max_concurrent: int
     warmup: bool
+    repeats: int
     trace: Trace | None
     output_root: str
     sweep_name: str
@@ -94,8 +96,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Check types and bounds; names are those of the configuration."""
-        for name, least in (("seed", 0), ("max_new_tokens", 1), ("max_concurrent", 1)):
-            require_integer(name, getattr(self, name), least)
+        require_integer("seed", self.seed, 0)
+        for name in ("max_new_tokens", "max_concurrent", "repeats"):
+            require_integer(name, getattr(self, name), 1)
         if self.num_prompts is not None:
             require_integer("num_prompts", self.num_prompts, 1, ", or null for all")
         for name in ("warmup", "force"):

@@ -24,7 +24,7 @@ from treespec.drafters import AbstractDrafter
 from treespec.environment import describe_machine, describe_model
 from treespec.errors import TreespecError
 from treespec.job import DRAFT, TARGET, Job
-from treespec.measure import Measurement, Task, measure
+from treespec.measure import Measurement, measure
 from treespec.measures import AbstractQualityMeasure
 from treespec.metrics import Summary
 from treespec.models.base import AbstractLanguageModel
@@ -37,6 +37,7 @@ from treespec.profile_cache import about_pair, kept_profile
 from treespec.sinks.base import RunInfo, recording, status_of
 from treespec.sinks.run_folder import SUMMARY, RunFolderSink, is_done
 from treespec.sinks.terminal import render
+from treespec.tasks import Task
 
 
 class LosslessViolationError(RuntimeError):
@@ -130,6 +131,7 @@ def _run(job: Job) -> RunReport:
             stop=tuple(settings.stop),
             warmup=settings.warmup,
             measures=job.measures,
+            repeats=settings.repeats,
         )
         summary = measure(prepared.decoder, tasks, measurement, take, progress.say)
         bar.close()
@@ -278,13 +280,19 @@ def _load(
 
 def _run_info(job: Job, environment: Mapping[str, Any]) -> RunInfo:
     lossless = "lossless" if job.strategies.acceptance.lossless else "lossy"
+    device = environment.get("models", {}).get("target", {}).get("device")
     return RunInfo(
         run_key=job.run_key,
         sweep_name=job.settings.sweep_name,
         folder=job.folder,
         config=job.config,
         environment={**describe_machine(), **environment},
-        tags=(lossless, type(job.strategies.policy).__name__),
+        tags=(
+            lossless,
+            type(job.strategies.policy).__name__,
+            str(job.config["dataset"]["_target_"]).rpartition(".")[2],
+            *([] if device is None else [str(device)]),
+        ),
     )
 
 

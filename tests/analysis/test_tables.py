@@ -228,3 +228,12 @@ def test_a_profile_has_its_fit_and_the_limit_of_the_machine_beside_it():
     columns = ["seconds", "fitted", "floor"]
     assert frame.loc[row, columns].tolist() == pytest.approx([0.26, 0.26, 0.08])
     assert frame.loc[frame["model"] == "draft", "floor"].isna().all()
+
+
+def test_runs_are_compared_on_the_prompts_that_both_finished(results):
+    frame = tables.comparisons(results)
+    assert list(frame["run"] + frame["other"]) == ["k1k2"]  # no failed, no killed run
+    assert frame["num_prompts"].iloc[0] == 7
+    assert frame["ratio"].iloc[0] == 1.0
+    assert frame["adjusted_p_value"].iloc[0] == 1.0
+    assert tables.comparisons(results.only("k1")).empty

@@ -50,6 +50,19 @@ class RunStatus:
     traceback: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A drawing of a part of a run.
+
+    Attributes:
+        title: What it shows; plain text.
+        svg: The drawing, a document of its own.
+    """
+
+    title: str
+    svg: str
+
+
 def status_of(error: BaseException | None) -> RunStatus:
     """Return the status of a run that ended with ``error``, or with none."""
     if error is None:

@@ -36,6 +36,7 @@ from treespec.sinks.run_folder import (
     is_done,
 )
 
+_LEVELS = ("", "*/", "*/*/")
 # Prompt index -> mode -> rows in the order in which they were written.
 RowsByPrompt = defaultdict[int, dict[Mode, list[Row]]]
 
@@ -92,6 +93,22 @@ def read_run(folder: Path) -> Run:
         outcomes=outcomes,
         summary=summary,
     )
+
+
+def run_folders(source: Path) -> list[Path]:
+    """Return the run folders at most two levels below a folder, sorted."""
+    found = {
+        path.parent
+        for level in _LEVELS
+        for name in (CONFIG, STATUS)
+        for path in source.glob(level + name)
+    }
+    # W&B keeps files of the same names inside of a run's folder.
+    return sorted(folder for folder in found if not _is_wandb(folder))
+
+
+def _is_wandb(folder: Path) -> bool:
+    return "wandb" in folder.parts[-3:] or any(folder.glob("*.wandb"))
 
 
 def _unfinished(folder: Path) -> TreespecError:

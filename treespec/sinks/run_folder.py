@@ -39,7 +39,8 @@ PROMPTS, STEPS, NODES = "prompts.jsonl", "steps.parquet", "nodes.parquet"
 SUMMARY, STATUS, DONE = "summary.json", "status.json", "DONE"
 
 # DONE goes first, so that a folder half emptied never looks finished.
-_FILES = (DONE, STATUS, SUMMARY, NODES, STEPS, PROMPTS, ENVIRONMENT, CONFIG)
+FILES = (DONE, STATUS, SUMMARY, NODES, STEPS, PROMPTS, ENVIRONMENT, CONFIG)
+"""All files of a run."""
 _PARTIAL = ".partial"
 
 
@@ -71,12 +72,17 @@ class RunFolderSink(AbstractSink):
         """Write what is known before the first prompt."""
         self._folder = run.folder
         self._num_prompts = 0
+        self._known_as = {
+            "run_key": run.run_key,
+            "sweep_name": run.sweep_name,
+            "tags": list(run.tags),
+        }
         self._started_at = _now()
         self._tables: dict[str, pq.ParquetWriter] = {}
         with _disk(run.folder):
             run.folder.mkdir(parents=True, exist_ok=True)
             self._lock = _lock(run.folder)
-            for name in _FILES:
+            for name in FILES:
                 (run.folder / name).unlink(missing_ok=True)
                 (run.folder / (name + _PARTIAL)).unlink(missing_ok=True)
             config = yaml.safe_dump(
@@ -126,6 +132,7 @@ class RunFolderSink(AbstractSink):
     ) -> None:
         content = {
             "schema": SCHEMA,
+            **self._known_as,
             "status": status,
             "error": error,
             "traceback": traceback,
