@@ -1,4 +1,4 @@
-"""Quality from the command line: asked for in the configuration, told in the summary."""
+"""Quality from the command line: asked in the configuration, told in the summary."""
 
 import json
 from pathlib import Path

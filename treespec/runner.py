@@ -205,7 +205,7 @@ def check(job: Job) -> None:
 
 
 def _check_quality(quality: AbstractQualityMeasure, prompts: Sequence[Prompt]) -> None:
-    """Refuse a quality measure that cannot be used, or that no prompt can be judged by."""
+    """Refuse a measure that cannot be used, or by which no prompt can be judged."""
     quality.check()
     turns = [(p, turn) for p in prompts for turn in range(1, len(p.turns) + 1)]
     if not any(quality.applies(*turn) for turn in turns):
