@@ -75,7 +75,7 @@ class SlowModel(TableModel):
 
 
 def test_the_clock_sees_neither_warm_up_nor_prefill_in_decoding(monkeypatch):
-    """First calls used to be timed, and prefill counted as decoding."""
+    """Public case 35: first calls used to be timed, and prefill counted as decoding."""
     model = SlowModel(counting, VOCAB)
     monkeypatch.setattr("treespec.stopwatch.time", model)
     summary, (outcome,) = measured(decoder_of(model), tasks_of(1), max_new_tokens=21)
@@ -90,6 +90,8 @@ def test_the_clock_sees_neither_warm_up_nor_prefill_in_decoding(monkeypatch):
         )
         assert parts_s == pytest.approx(sum(s.step_s for s in result.steps))
         assert sum(s.step_s for s in result.steps) == pytest.approx(result.decode_s)
+    assert baseline.prompt_tokens == speculative.prompt_tokens
+    assert len(baseline.tokens) == len(speculative.tokens) == 21
     assert len(baseline.steps) == 20
     assert len(speculative.steps) < 10
     assert summary["tokens_per_second"] == pytest.approx(20 / speculative.decode_s)
@@ -98,6 +100,7 @@ def test_the_clock_sees_neither_warm_up_nor_prefill_in_decoding(monkeypatch):
 
 
 def test_the_warm_up_meets_every_number_of_rows():
+    """Public case 35: adaptive trees first met their size under the clock."""
     model = TableModel(never_repeating, VOCAB)
     measured(decoder_of(model, max_depth=7), tasks_of(1), max_new_tokens=1)
     assert set(range(2, 9)) <= {rows.tokens.shape[0] for rows in model.forwards}

@@ -24,13 +24,15 @@ TREE_STEPS = make_steps((2, 0, 1), (2, 4))
 
 
 def test_chain_statistics_are_those_of_the_worked_example():
-    """A chain of four that accepts 4, 0, 2, 1: each number has one meaning.
+    """Public case 33. A chain of four accepts 4, 0, 2, 1: each number has one meaning.
 
     Projects have counted the bonus into "acceptance", skipped the first position, and
     divided by steps where others divide by drafted tokens.
     """
     steps = CHAIN_STEPS
+    assert len(steps) == 4
     assert sum(step.num_nodes for step in steps) == 16
+    assert sum(step.num_accepted for step in steps) == 7
     assert sum(step.num_committed for step in steps) == 11
     assert metrics.acceptance_rate(steps) == pytest.approx(0.4375)
     assert metrics.acceptance_rate_of_evaluated(steps) == pytest.approx(0.70)
@@ -44,6 +46,7 @@ def test_chain_statistics_are_those_of_the_worked_example():
 
 
 def test_tree_statistics_are_those_of_the_worked_example():
+    """Public case 33. Trees of 2 and 4 nodes, accepted to depths 2, 0 and 1."""
     steps = TREE_STEPS
     assert sum(step.num_nodes for step in steps) == 18
     assert sum(step.num_accepted for step in steps) == 3
@@ -58,6 +61,7 @@ def test_tree_statistics_are_those_of_the_worked_example():
 
 
 def test_autoregressive_decoding_commits_exactly_one_token_per_forward():
+    """Public case 33: some count it as 0, some as 2."""
     steps = make_steps((0,) * 10, ())
     assert metrics.mean_acceptance_length(steps) == 1.0
     assert metrics.skip_rate(steps) == 1.0
@@ -65,7 +69,7 @@ def test_autoregressive_decoding_commits_exactly_one_token_per_forward():
 
 
 def test_tokens_of_a_cut_step_count_nowhere():
-    """Three drafts were accepted, and the second was the end of the text."""
+    """Public case 33. Three drafts were accepted; the second was the text's end."""
     cut = replace(make_step(2, (1, 1, 1, 1)), num_committed=2, next_kind=None)
     assert metrics.mean_acceptance_length([cut]) == 2.0
     # Depth 3 was never compared, so it is neither a hit nor a miss there.

@@ -44,7 +44,11 @@ def told(folder):
 
 def _settled(value):
     if isinstance(value, dict):
-        return {k: _settled(v) for k, v in value.items() if k not in _OF_THE_MOMENT}
+        return {
+            key: _settled(part)
+            for key, part in value.items()
+            if key not in _OF_THE_MOMENT and not key.endswith("artifact_path")
+        }
     return [_settled(item) for item in value] if isinstance(value, list) else value
 
 

@@ -121,7 +121,7 @@ def test_every_prompt_is_on_disk_as_soon_as_it_ended(run):
 
 
 def test_a_killed_run_is_reported_and_never_read(run):
-    """The process is killed in the middle of a line; nothing gets to clean up."""
+    """Public case 37: killed in the middle of a line; nothing gets to clean up."""
     script = """
 import os, sys
 from pathlib import Path

@@ -21,7 +21,7 @@ def test_table_shows_every_headline_number_with_a_few_words():
     for words in (
         "Speed-up        2.00x     95% confidence interval 1.",
         "  by prompt     1.98x     geometric mean over prompts, 95% interval 1.",
-        "  resolution    34%       smaller speed-ups cannot be told from none with",
+        "  resolution    24%       smaller speed-ups cannot be told from none with",
         "Tokens/second   200.0     100.0 without speculation",
         "Tokens/forward  2.00      new tokens per target forward",
         "Drafts kept     17%       of all drafts that were checked; 6.0 per step",

@@ -56,12 +56,10 @@ def _prompt_rows(records):
 
 def _table(run_dir, records, name):
     """Return the rows of a table, as they lie in its file."""
-    (logged,) = [
-        entry["item"][f"tables/{name}"]
-        for entry in _of(records, "history")
-        if f"tables/{name}" in entry["item"]
-    ]
-    table = json.loads((run_dir / "files" / logged["path"]).read_text())
+    key = f"tables/{name}.path"
+    items = [entry["item"] for entry in _of(records, "history")]
+    (path,) = [item[key] for item in items if key in item]
+    table = json.loads((run_dir / "files" / path).read_text())
     return [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
 
 
@@ -73,7 +71,7 @@ def _summary(records):
 
 
 def test_three_jobs_of_one_process_are_three_offline_runs(tmp_path, monkeypatch):
-    """Jobs of a sweep have shared one W&B run, or written into each other's.
+    """Public case 41: jobs of a sweep shared one W&B run, or wrote into each other's.
 
     The environment tries to merge them by id and group, and to draw them to a server
     that must never be spoken to.
@@ -161,10 +159,13 @@ def test_a_run_has_tables_its_files_and_trees(tmp_path):
     ]
     assert all(Path(copy).is_relative_to(run.folder) for copy in copies)
 
-    (trees,) = [h for h in _of(records, "history") if "trees" in h["item"]]
-    assert trees["item"]["trees"]["count"] == 2
-    pages = sorted((run_dir / "files/media/html").rglob("*.html"))
-    first = pages[0].read_text()
+    pages = [
+        page["path"]
+        for entry in _of(records, "history")
+        for page in entry["item"].get("trees.html", [])
+    ]
+    assert len(pages) == 2
+    first = (run_dir / "files" / pages[0]).read_text()
     assert "&lt;a&gt;" in first
     assert svg in first
 

@@ -59,7 +59,6 @@ def render(summary: Summary) -> str:
     return "\n".join(
         [
             *_speed(summary),
-            *_resolution(summary),
             *_acceptance(summary),
             *_optimum(summary),
             *_forecast(summary["forecast"]),
@@ -88,6 +87,7 @@ def _speed(summary: Summary) -> list[str]:
     return [
         _line("Speed-up", _times(summary["speedup"]), spread),
         *_per_prompt(summary),
+        *_resolution(summary),
         _line(
             "Tokens/second",
             _number(summary["tokens_per_second"], 1),
