@@ -9,10 +9,11 @@ from treespec.decoder import SpeculativeDecoder
 from treespec.drafters import PromptLookup
 from treespec.drafters.suffix_memory import SuffixMemory
 from treespec.errors import TreespecError
-from treespec.measure import Measurement, Task, measure, prompt_seed
+from treespec.measure import Measurement, measure
 from treespec.models.table import TableModel
 from treespec.policies import Chain
 from treespec.sampling import Sampling
+from treespec.tasks import Task, prompt_seed
 from treespec.verifiers import TreeAttention
 
 VOCAB = 5

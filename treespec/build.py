@@ -37,6 +37,7 @@ from treespec.job import (
     Settings,
     Strategies,
 )
+from treespec.measures import AbstractQualityMeasure
 from treespec.models.source import ModelSource
 from treespec.policies import AbstractDraftPolicy
 from treespec.sampling import Sampling
@@ -68,7 +69,7 @@ _SCALARS = (
     "sweep_name",
     "force",
 )
-_KEYS = (*_GROUPS, *_SCALARS, "wandb")
+_KEYS = (*_GROUPS, *_SCALARS, "quality", "execute_code", "wandb")
 _OPTIONAL = {"path", "hub_id", "wheel", "wheel_sha256", "revision", "quantization"}
 _HYDRA = tuple(int(part) for part in version("hydra-core").split(".")[:2])
 _PLUGINS = "TREESPEC_PLUGINS"
@@ -115,6 +116,7 @@ def build_job(config: DictConfig, trusted: Iterable[str] = ()) -> Job:
         sampling=builder.build(part["sampling"], "sampling", Sampling),
         prompts=tuple(dataset.load(settings.num_prompts)),
         sinks=(RunFolderSink(settings.force), *builder.sinks(_section(plain, "sink"))),
+        measures=tuple(builder.measures(_mapping(plain.get("quality")))),
     )
 
 
@@ -216,6 +218,17 @@ class _Builder:
             self.build(_section(config, name, "sink."), f"sink.{name}", AbstractSink)
             for name in config
             if config[name] is not None
+        ]
+
+    def measures(self, config: Config) -> list[AbstractQualityMeasure]:
+        """Return the quality measures, in their order."""
+        return [
+            self.build(
+                _section(config, name, "quality."),
+                f"quality.{name}",
+                AbstractQualityMeasure,
+            )
+            for name in config
         ]
 
     def _call(self, config: Config, key: str, models: Mapping[str, Any]) -> object:

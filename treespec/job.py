@@ -16,6 +16,7 @@ from treespec.datasets.base import Prompt
 from treespec.drafters import AbstractDrafter
 from treespec.environment import package_version
 from treespec.errors import TreespecError, require_integer
+from treespec.measures import AbstractQualityMeasure
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.source import ModelSource
 from treespec.policies import AbstractDraftPolicy
@@ -132,6 +133,7 @@ class Job:
         sampling: How the target's logits become a law.
         prompts: What to decode.
         sinks: Who is told, the run folder first.
+        measures: What judges the texts.
     """
 
     config: dict[str, Any]
@@ -143,6 +145,7 @@ class Job:
     sampling: Sampling
     prompts: tuple[Prompt, ...]
     sinks: tuple[AbstractSink, ...]
+    measures: tuple[AbstractQualityMeasure, ...] = ()
 
     @property
     def calibration(self) -> Path | None:

@@ -3,11 +3,12 @@
 Both in one process, in rotated order (without, with; then with, without), after a
 warm-up that no timing sees; several times over if asked to, and then the measurement of
 median time counts. Knows neither files nor configuration.
+
+A conversation is decoded turn by turn, and each turn twice like a prompt of its own.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,32 +19,19 @@ from treespec.audit import Ending, Finding, audit, texts_must_agree
 from treespec.decoder import SpeculativeDecoder
 from treespec.errors import NumericalError, TreespecError
 from treespec.forwards import Forwards
+from treespec.measures import AbstractQualityMeasure
 from treespec.metrics import Summary, summarize
-from treespec.outcome import PromptOutcome, Quality, Repeat
+from treespec.outcome import PromptOutcome, Quality, Repeat, Score
 from treespec.quality import mean_token_logprob
 from treespec.sampling import Sampling
 from treespec.stopwatch import Stopwatch
+from treespec.tasks import Task, Waiting, prompt_seed
 from treespec.types import GenerationResult
 
 WARMUP_TOKENS = 16
 """New tokens of the warm-up."""
 WARMUP_NODES = 64
 """Largest tree of the warm-up."""
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A prompt, ready to decode.
-
-    Attributes:
-        id: Its name; with the run's seed it determines what the prompt draws.
-        category: What kind of task it is.
-        tokens: Its token ids.
-    """
-
-    id: str
-    category: str
-    tokens: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +44,7 @@ class Measurement:
         seed: Seed of the run.
         stop: Strings that end a text.
         warmup: Whether to warm up.
+        measures: What judges the texts, after they were timed.
         repeats: How often every prompt is measured.
     """
 
@@ -64,6 +53,7 @@ class Measurement:
     seed: int
     stop: tuple[str, ...] = ()
     warmup: bool = True
+    measures: tuple[AbstractQualityMeasure, ...] = ()
     repeats: int = 1
 
 
@@ -76,7 +66,8 @@ def measure(
 ) -> Summary:
     """Return the numbers of all prompts.
 
-    As many prompts as ``decoder.max_concurrent`` are decoded together.
+    As many prompts as ``decoder.max_concurrent`` are decoded together. The turns of a
+    prompt follow each other, each with an outcome.
 
     Args:
         decoder: With speculation; the baseline is its own autoregressive twin, whose
@@ -84,7 +75,7 @@ def measure(
             itself shows.
         tasks: The prompts.
         measurement: What both sides have in common.
-        take: Called with every finished prompt, in order.
+        take: Called with every finished prompt (or turn), in order.
         say: Called with what is being done.
 
     Raises:
@@ -96,23 +87,26 @@ def measure(
     if measurement.warmup:
         say("warming up")
         _warm_up(decoder, baseline, tasks, measurement)
-    size = decoder.max_concurrent
-    batches = [tasks[start : start + size] for start in range(0, len(tasks), size)]
     outcomes: list[PromptOutcome] = []
     wall_s, peak_bytes = 0.0, None
-    for number, batch in enumerate(batches):
+    waiting = Waiting(tasks, decoder.max_concurrent)
+    num_started = 0
+    for batch in waiting:
+        num_started += batch[0].turn == 1
         say(f"decoding {batch[0].id}")
-        turns = [
-            _turn(
+        # The turns of a prompt rotate as well, and not all second turns alike.
+        number = num_started + batch[0].turn
+        rounds = [
+            _round(
                 decoder, baseline, batch, measurement, swapped=(number + again) % 2 == 1
             )
             for again in range(measurement.repeats)
         ]
-        slow = _median([turn.baseline for turn in turns])
-        fast = _median([turn.speculative for turn in turns])
+        slow = _median([one.baseline for one in rounds])
+        fast = _median([one.speculative for one in rounds])
         wall_s += fast.wall_s
-        for turn in turns:
-            peak_bytes = _larger(peak_bytes, turn.speculative.peak_bytes)
+        for one in rounds:
+            peak_bytes = _larger(peak_bytes, one.speculative.peak_bytes)
         for place, task in enumerate(batch):
             plain, speculative = slow.results[place], fast.results[place]
             finding = _judge(decoder, measurement, plain, speculative)
@@ -120,15 +114,18 @@ def measure(
             outcome = PromptOutcome(
                 id=task.id,
                 category=task.category,
+                turn=task.turn,
+                scores=_scores(measurement, task, plain, speculative),
                 speculative=speculative,
                 baseline=plain,
                 lossless=finding.verdict,
                 divergence=finding.divergence,
                 quality=_quality(decoder, plain, speculative) if lossy else None,
-                repeats=_repeats(turns, place, (plain.tokens, speculative.tokens)),
+                repeats=_repeats(rounds, place, (plain.tokens, speculative.tokens)),
             )
             outcomes.append(outcome)
             take(outcome)
+            waiting.answered(task, plain.text or "")
     return summarize(outcomes, wall_s, peak_bytes)
 
 
@@ -147,12 +144,6 @@ def _check_repeats(decoder: SpeculativeDecoder, measurement: Measurement) -> Non
         )
 
 
-def prompt_seed(seed: int, prompt_id: str) -> int:
-    """Return a prompt's own seed: no neighbour and no order can change it."""
-    digest = hashlib.sha256(f"{seed}\0{prompt_id}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
-
-
 @dataclass(frozen=True, slots=True)
 class _Timed:
     """One side's results for a batch, and what they took."""
@@ -163,26 +154,26 @@ class _Timed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Turn:
+class _Round:
     """Both sides of a batch, one right after the other."""
 
     baseline: _Timed
     speculative: _Timed
 
 
-def _turn(
+def _round(
     decoder: SpeculativeDecoder,
     baseline: SpeculativeDecoder,
     batch: Sequence[Task],
     measurement: Measurement,
     *,
     swapped: bool,
-) -> _Turn:
+) -> _Round:
     if swapped:
         speculative = _decode(decoder, batch, measurement)
-        return _Turn(_decode(baseline, batch, measurement), speculative)
+        return _Round(_decode(baseline, batch, measurement), speculative)
     plain = _decode(baseline, batch, measurement)
-    return _Turn(plain, _decode(decoder, batch, measurement))
+    return _Round(plain, _decode(decoder, batch, measurement))
 
 
 def _median(timed: Sequence[_Timed]) -> _Timed:
@@ -195,18 +186,18 @@ def _median(timed: Sequence[_Timed]) -> _Timed:
 
 
 def _repeats(
-    turns: Sequence[_Turn], place: int, kept: tuple[tuple[int, ...], ...]
+    rounds: Sequence[_Round], place: int, kept: tuple[tuple[int, ...], ...]
 ) -> tuple[Repeat, ...]:
     """Return what every measurement of a prompt took, if there are several.
 
     Args:
-        turns: All measurements of its batch.
+        rounds: All measurements of its batch.
         place: Its place in the batch.
         kept: The tokens that were kept, without and with speculation.
     """
-    if len(turns) == 1:
+    if len(rounds) == 1:
         return ()
-    pairs = [(t.baseline.results[place], t.speculative.results[place]) for t in turns]
+    pairs = [(r.baseline.results[place], r.speculative.results[place]) for r in rounds]
     return tuple(
         Repeat(
             baseline_s=plain.decode_s,
@@ -265,6 +256,23 @@ def _quality(
     return Quality(
         mean_token_logprob=mean_token_logprob(decoder.target, speculative),
         baseline_mean_token_logprob=mean_token_logprob(decoder.target, baseline),
+    )
+
+
+def _scores(
+    measurement: Measurement,
+    task: Task,
+    baseline: GenerationResult,
+    speculative: GenerationResult,
+) -> tuple[Score, ...]:
+    prompt, turn = task.prompt, task.turn
+    if prompt is None:
+        return ()
+    texts = speculative.text or "", baseline.text or ""
+    return tuple(
+        measure.score(prompt, turn, *texts)
+        for measure in measurement.measures
+        if measure.applies(prompt, turn)
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from treespec.conversation import first_turns
 from treespec.datasets.base import Prompt
 from treespec.decoder import SpeculativeDecoder
 from treespec.drafters import AbstractDrafter
@@ -22,11 +23,12 @@ from treespec.environment import describe_machine
 from treespec.errors import TreespecError
 from treespec.job import DRAFT, TARGET, Job
 from treespec.loaded_models import FoundModel, LoadedModels, free_memory
-from treespec.measure import Measurement, Task, measure
+from treespec.measure import Measurement, measure
+from treespec.measures import AbstractQualityMeasure
 from treespec.metrics import Summary
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.huggingface import HuggingFaceModel
-from treespec.models.loading import ModelInfo, inspect, locate
+from treespec.models.loading import inspect, locate
 from treespec.models.source import check_source, resolve_device
 from treespec.models.vocabulary import check_pair
 from treespec.neighbours import Neighbours, beside, device_name
@@ -35,6 +37,7 @@ from treespec.profile_cache import about_pair, kept_profile
 from treespec.sinks.base import RunInfo, recording, status_of
 from treespec.sinks.run_folder import SUMMARY, RunDoneError, RunFolderSink, is_done
 from treespec.sinks.terminal import render
+from treespec.tasks import Task
 from treespec.untimed import with_neighbours
 
 
@@ -62,7 +65,7 @@ class Prepared:
     """A job whose models are loaded.
 
     Attributes:
-        tasks: The prompts as token ids.
+        tasks: The prompts' first turns as token ids.
         environment: What the models are.
         decoder: With the job's strategies.
     """
@@ -102,7 +105,8 @@ def run(job: Job, models: LoadedModels | None = None) -> RunReport:
 
 def _run(job: Job, models: LoadedModels) -> RunReport:
     check(job)
-    for note in job.notes():
+    warnings = [quality.note() for quality in job.measures]
+    for note in (*job.notes(), *filter(None, warnings)):
         _say(f"note: {note}")
     with beside(_devices(job)) as neighbours:
         return _decode(job, models, neighbours)
@@ -118,7 +122,9 @@ def _decode(job: Job, models: LoadedModels, neighbours: Neighbours) -> RunReport
         raise
     settings, tasks = job.settings, prepared.tasks
     info = _run_info(job, prepared.environment, neighbours)
-    bar = tqdm(total=len(tasks), desc="getting ready", unit="prompt")
+    num_turns = sum(len(prompt.turns) for prompt in job.prompts)
+    unit = "turn" if num_turns > len(tasks) else "prompt"
+    bar = tqdm(total=num_turns, desc="getting ready", unit=unit)
     with recording(job.sinks, info) as record, bar:
         progress = _Progress(bar, info.is_timed)
 
@@ -132,6 +138,7 @@ def _decode(job: Job, models: LoadedModels, neighbours: Neighbours) -> RunReport
             seed=settings.seed,
             stop=tuple(settings.stop),
             warmup=settings.warmup,
+            measures=job.measures,
             repeats=settings.repeats,
         )
         measured = measure(prepared.decoder, tasks, measurement, take, progress.say)
@@ -153,7 +160,7 @@ def prepare(job: Job, models: LoadedModels | None = None) -> Prepared:
         TreespecError: A model is not there, or a prompt or the pair does not fit it.
     """
     found = _find_models(job)
-    tasks = _tasks(job, found[0].info)
+    tasks = first_turns(job.prompts, found[0].info, TARGET)
     held = LoadedModels() if models is None else models
     environment, decoder = _load(job, found, held)
     return Prepared(tasks, environment, decoder)
@@ -202,8 +209,21 @@ def check(job: Job) -> None:
             f"as pair=qwen25_coder, or give {DRAFT}.path=DIR with pair=custom, or use "
             "drafter=prompt_lookup"
         )
+    for quality in job.measures:
+        _check_quality(quality, job.prompts)
     for sink in job.sinks:
         sink.check(job.folder)
+
+
+def _check_quality(quality: AbstractQualityMeasure, prompts: Sequence[Prompt]) -> None:
+    """Refuse a measure that cannot be used, or by which no prompt can be judged."""
+    quality.check()
+    turns = [(p, turn) for p in prompts for turn in range(1, len(p.turns) + 1)]
+    if not any(quality.applies(*turn) for turn in turns):
+        raise TreespecError(
+            f"quality.{quality.name} needs {quality.needs}, and none of the "
+            f"{len(prompts)} prompts has it; choose another dataset, or leave it out"
+        )
 
 
 def _find_models(job: Job) -> list[FoundModel]:
@@ -224,39 +244,6 @@ def _find_models(job: Job) -> list[FoundModel]:
             allow_mismatch=job.allow_mismatch,
         )
     return found
-
-
-def _tasks(job: Job, info: ModelInfo) -> list[Task]:
-    """Return the prompts as token ids, all of which the target can read."""
-    tasks = []
-    for prompt in job.prompts:
-        tokens = _prompt_tokens(prompt, info)
-        limit = info.max_positions
-        if limit is not None and len(tokens) >= limit:
-            raise TreespecError(
-                f"dataset: prompt {prompt.id!r} has {len(tokens)} tokens (chat template"
-                f" included), but {TARGET} reads at most {limit} with its answer; "
-                "shorten the prompt, or choose a model with a longer context"
-            )
-        if max(tokens, default=0) >= info.vocab_size:
-            raise TreespecError(
-                f"{TARGET}: its tokenizer made token {max(tokens)} of prompt "
-                f"{prompt.id!r}, but the model knows 0 to {info.vocab_size - 1}; the "
-                "tokenizer is of another model"
-            )
-        tasks.append(Task(prompt.id, prompt.category, tuple(tokens)))
-    num_cut = sum(len(prompt.turns) > 1 for prompt in job.prompts)
-    if num_cut:
-        _say(f"note: prompts with several turns: {num_cut}; the first turn is decoded")
-    return tasks
-
-
-def _prompt_tokens(prompt: Prompt, info: ModelInfo) -> list[int]:
-    """Return the first turn's tokens, in the chat template if there is one."""
-    tokenizer, turn = info.tokenizer, prompt.turns[0]
-    if prompt.chat and info.has_chat_template:
-        return tokenizer.chat([{"role": "user", "content": turn}])
-    return tokenizer.encode(turn)
 
 
 def _load(

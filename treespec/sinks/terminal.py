@@ -72,6 +72,7 @@ def render(summary: Summary) -> str:
             "",
             *_verdict(summary["lossless"]),
             *_quality(summary),
+            *(_measure(name, found) for name, found in summary["quality"].items()),
             *_divergences(summary["divergences"]),
         ]
     )
@@ -305,6 +306,29 @@ def _quality(summary: Summary) -> list[str]:
         ),
         _line("", "", f"{plain} without speculation"),
     ]
+
+
+def _measure(name: str, found: Mapping[str, Any]) -> str:
+    """Compare both sides by one quality measure."""
+    digits = 1 if found["margin"] >= 1 else 3
+    plain, gap = (_number(found[key], digits) for key in ("baseline", "difference"))
+    words = f"{plain} without speculation, on {found['num_prompts']} prompts; "
+    interval = found["difference_ci95"]
+    if interval is None:
+        words += f"difference {gap}: too few prompts to say more"
+    else:
+        low, high = (_number(end, digits) for end in interval)
+        shown = "shown" if found["equivalent"] else "not shown"
+        words += (
+            f"difference {gap} (95% interval {low} to {high}): {shown} to be equal "
+            f"within {found['margin']:g}"
+        )
+    if found["num_cut"]:
+        words += f"; {found['num_cut']} texts were cut by a length limit"
+    first, *rest = wrap(words, _WIDTH - _MEANING)
+    value = _number(found["speculative"], digits)
+    lines = [_line(f"  {name}", value, first), *(_line("", "", line) for line in rest)]
+    return "\n".join(lines)
 
 
 def _verdict_words(lossless: Summary) -> str:

@@ -8,6 +8,7 @@ import pandas as pd
 from treespec.analysis.results import Results
 from treespec.analysis.tables.frames import NAN, Row, by_run, frame_with
 from treespec.comparisons import compare_all
+from treespec.datasets.base import prompt_id
 from treespec.metrics import BOOTSTRAP_SEED, MIN_PROMPTS_FOR_INTERVAL
 from treespec.stats import Floats, bootstrap_interval
 
@@ -67,14 +68,8 @@ def speedup_by_category(results: Results) -> pd.DataFrame:
     Returns:
         ``run``, ``category``, ``num_prompts``, ``speedup``, ``low``, ``high``.
     """
-    prompts = results.prompts
-    decoded = prompts.assign(
-        decoded=prompts["num_tokens"] - 1,
-        baseline_decoded=prompts["baseline_num_tokens"] - 1,
-    )
-    decoded = decoded[decoded["speedup"].notna() & decoded["decode_s"].notna()]
     rows = []
-    for run, of_run in by_run(decoded, results):
+    for run, of_run in by_run(_by_prompt(results), results):
         groups: list[tuple[str, pd.DataFrame]] = [(ALL, of_run)]
         groups += [(str(name), part) for name, part in of_run.groupby("category")]
         for category, part in groups:
@@ -83,6 +78,25 @@ def speedup_by_category(results: Results) -> pd.DataFrame:
             rows.append({**row, **numbers})
     columns = ("run", "category", "num_prompts", "speedup", "low", "high")
     return frame_with(rows, columns)
+
+
+def _by_prompt(results: Results) -> pd.DataFrame:
+    """Return what every prompt decoded, the turns of a conversation summed.
+
+    Returns:
+        ``run``, ``prompt``, ``category`` and ``_DECODED``, of prompts that decoded
+        something on both sides.
+    """
+    known = results.prompts
+    names = zip(known["id"], known["turn"].fillna(1), strict=True)
+    known = known.assign(
+        prompt=[prompt_id(str(name), turn) for name, turn in names],
+        decoded=known["num_tokens"] - 1,
+        baseline_decoded=known["baseline_num_tokens"] - 1,
+    )
+    known = known[known["speedup"].notna() & known["decode_s"].notna()]
+    keys = ["run", "prompt", "category"]
+    return known.groupby(keys, sort=False, as_index=False)[_DECODED].sum()
 
 
 def _speedup(rows: Floats) -> Row:
@@ -131,10 +145,15 @@ def comparisons(results: Results) -> pd.DataFrame:
 def speedups_of(results: Results) -> dict[str, dict[str, float]]:
     """Return the speed-up of every prompt of every finished run, by run and id."""
     finished = set(results.runs.loc[results.runs["status"] == "done", "run"])
-    known = results.prompts[results.prompts["speedup"].notna()]
     return {
-        run: dict(zip(prompts["id"], prompts["speedup"].astype(float), strict=True))
-        for run, prompts in by_run(known, results)
+        run: dict(
+            zip(
+                prompts["prompt"],
+                _ratio(prompts[_DECODED].to_numpy(dtype=float)).tolist(),
+                strict=True,
+            )
+        )
+        for run, prompts in by_run(_by_prompt(results), results)
         if run in finished
     }
 
