@@ -23,6 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from treespec.acceptance import AbstractAcceptanceRule
+from treespec.baselines import AbstractBaseline
 from treespec.controllers import AbstractController
 from treespec.datasets.base import AbstractDataset
 from treespec.drafters import AbstractDrafter
@@ -55,7 +56,7 @@ _BASES: Mapping[str, type] = {
     "acceptance": AbstractAcceptanceRule,
     "verifier": AbstractVerifier,
 }
-_GROUPS = ("pair", *PARTS, "sampling", "dataset", "sink")
+_GROUPS = ("pair", *PARTS, "sampling", "baseline", "dataset", "sink")
 _SCALARS = (
     "seed",
     "max_new_tokens",
@@ -91,7 +92,8 @@ def build_job(config: DictConfig, trusted: Iterable[str] = ()) -> Job:
     builder = _Builder(tuple(trusted))
     settings = _settings(plain)
     target, draft = _sources(plain["pair"])
-    part = {name: _section(plain, name) for name in (*PARTS, "sampling", "dataset")}
+    others = ("sampling", "baseline", "dataset")
+    part = {name: _section(plain, name) for name in (*PARTS, *others)}
     part["drafter"] = _settled(part["drafter"], has_draft=draft is not None)
     dataset = builder.build(part["dataset"], "dataset", AbstractDataset)
     policy = builder.build(part["policy"], "policy", AbstractDraftPolicy)
@@ -114,6 +116,7 @@ def build_job(config: DictConfig, trusted: Iterable[str] = ()) -> Job:
             verifier=builder.build(part["verifier"], "verifier", AbstractVerifier),
         ),
         sampling=builder.build(part["sampling"], "sampling", Sampling),
+        baseline=builder.build(part["baseline"], "baseline", AbstractBaseline),
         prompts=tuple(dataset.load(settings.num_prompts)),
         sinks=(RunFolderSink(settings.force), *builder.sinks(_section(plain, "sink"))),
         measures=tuple(builder.measures(_mapping(plain.get("quality")))),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from treespec.acceptance import AbstractAcceptanceRule
+from treespec.baselines import AbstractBaseline
 from treespec.calibration import Calibration
 from treespec.controllers import AbstractController
 from treespec.datasets.base import Prompt
@@ -131,6 +132,7 @@ class Job:
         allow_mismatch: Whether the two may have different vocabularies.
         strategies: The five parts.
         sampling: How the target's logits become a law.
+        baseline: What the strategies are compared with.
         prompts: What to decode.
         sinks: Who is told, the run folder first.
         measures: What judges the texts.
@@ -143,6 +145,7 @@ class Job:
     allow_mismatch: bool
     strategies: Strategies
     sampling: Sampling
+    baseline: AbstractBaseline
     prompts: tuple[Prompt, ...]
     sinks: tuple[AbstractSink, ...]
     measures: tuple[AbstractQualityMeasure, ...] = ()

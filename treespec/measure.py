@@ -1,6 +1,6 @@
-"""Decodes every prompt twice, with and without speculation, and compares the texts.
+"""Decodes every prompt twice, by the strategy and its baseline, and compares the texts.
 
-Both in one process, in rotated order (without, with; then with, without), after a
+Both in one process, in rotated order (baseline first; then strategy first), after a
 warm-up that no timing sees; several times over if asked to, and then the measurement of
 median time counts. Knows neither files nor configuration.
 
@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from treespec.acceptance import Greedy, SampleAndMatch
-from treespec.audit import Ending, Finding, audit, texts_must_agree
+from treespec.audit import Ending, Finding, audit, audit_alone, texts_must_agree
+from treespec.baselines import Autoregressive, Decodes, ReadyBaseline
 from treespec.decoder import SpeculativeDecoder
 from treespec.errors import NumericalError, TreespecError
 from treespec.forwards import Forwards
@@ -63,6 +63,7 @@ def measure(
     measurement: Measurement,
     take: Callable[[PromptOutcome], None],
     say: Callable[[str], None],
+    baseline: ReadyBaseline | None = None,
 ) -> Summary:
     """Return the numbers of all prompts.
 
@@ -70,23 +71,24 @@ def measure(
     prompt follow each other, each with an outcome.
 
     Args:
-        decoder: With speculation; the baseline is its own autoregressive twin, whose
-            tokens are chosen by the plainest rule, so that a rule that is wrong in
-            itself shows.
+        decoder: With speculation.
         tasks: The prompts.
         measurement: What both sides have in common.
         take: Called with every finished prompt (or turn), in order.
         say: Called with what is being done.
+        baseline: What it is compared with; the decoder's own autoregressive twin if
+            there is none.
 
     Raises:
         TreespecError: Repeats were asked for with a drafter that would remember.
         NumericalError: The target's logits are NaN.
     """
     _check_repeats(decoder, measurement)
-    baseline = _baseline(decoder, measurement.sampling)
+    if baseline is None:
+        baseline = Autoregressive().ready(decoder, measurement.sampling, {})
     if measurement.warmup:
         say("warming up")
-        _warm_up(decoder, baseline, tasks, measurement)
+        _warm_up(decoder, baseline.decodes, tasks, measurement)
     outcomes: list[PromptOutcome] = []
     wall_s, peak_bytes = 0.0, None
     waiting = Waiting(tasks, decoder.max_concurrent)
@@ -98,7 +100,11 @@ def measure(
         number = num_started + batch[0].turn
         rounds = [
             _round(
-                decoder, baseline, batch, measurement, swapped=(number + again) % 2 == 1
+                decoder,
+                baseline.decodes,
+                batch,
+                measurement,
+                swapped=(number + again) % 2 == 1,
             )
             for again in range(measurement.repeats)
         ]
@@ -109,7 +115,7 @@ def measure(
             peak_bytes = _larger(peak_bytes, one.speculative.peak_bytes)
         for place, task in enumerate(batch):
             plain, speculative = slow.results[place], fast.results[place]
-            finding = _judge(decoder, measurement, plain, speculative)
+            finding = _judge(decoder, baseline, measurement, plain, speculative)
             lossy = not decoder.acceptance.lossless
             outcome = PromptOutcome(
                 id=task.id,
@@ -126,12 +132,7 @@ def measure(
             outcomes.append(outcome)
             take(outcome)
             waiting.answered(task, plain.text or "")
-    return summarize(outcomes, wall_s, peak_bytes)
-
-
-def _baseline(decoder: SpeculativeDecoder, sampling: Sampling) -> SpeculativeDecoder:
-    rule = Greedy() if sampling.greedy else SampleAndMatch()
-    return replace(decoder.autoregressive(), acceptance=rule)
+    return summarize(outcomes, wall_s, peak_bytes, baseline.name)
 
 
 def _check_repeats(decoder: SpeculativeDecoder, measurement: Measurement) -> None:
@@ -163,17 +164,18 @@ class _Round:
 
 def _round(
     decoder: SpeculativeDecoder,
-    baseline: SpeculativeDecoder,
+    baseline: Decodes,
     batch: Sequence[Task],
     measurement: Measurement,
     *,
     swapped: bool,
 ) -> _Round:
+    device = decoder.target.device
     if swapped:
-        speculative = _decode(decoder, batch, measurement)
-        return _Round(_decode(baseline, batch, measurement), speculative)
-    plain = _decode(baseline, batch, measurement)
-    return _Round(plain, _decode(decoder, batch, measurement))
+        speculative = _decode(decoder, device, batch, measurement)
+        return _Round(_decode(baseline, device, batch, measurement), speculative)
+    plain = _decode(baseline, device, batch, measurement)
+    return _Round(plain, _decode(decoder, device, batch, measurement))
 
 
 def _median(timed: Sequence[_Timed]) -> _Timed:
@@ -209,15 +211,17 @@ def _repeats(
 
 
 def _decode(
-    decoder: SpeculativeDecoder, batch: Sequence[Task], measurement: Measurement
+    side: Decodes,
+    device: torch.device,
+    batch: Sequence[Task],
+    measurement: Measurement,
 ) -> _Timed:
-    device = decoder.target.device
     on_cuda = device.type == "cuda"
     if on_cuda:
         torch.cuda.reset_peak_memory_stats(device)
     watch = Stopwatch(device)
     try:
-        results = decoder.generate(
+        results = side.generate(
             [task.tokens for task in batch],
             measurement.sampling,
             measurement.max_new_tokens,
@@ -235,17 +239,26 @@ def _decode(
 
 def _judge(
     decoder: SpeculativeDecoder,
+    baseline: ReadyBaseline,
     measurement: Measurement,
-    baseline: GenerationResult,
+    plain: GenerationResult,
     speculative: GenerationResult,
 ) -> Finding:
+    """Hold the strategy's text against the baseline's, or the target's own choices.
+
+    Another implementation draws otherwise than the decoder, and in 8 and 16 bits it
+    rounds otherwise: then the strategy's text is judged by its own target alone.
+    """
     if not decoder.acceptance.lossless:
         return Finding("lossy")
     sampling = measurement.sampling
     if not texts_must_agree(decoder.acceptance, sampling):
         return Finding("unchecked")
+    if not (sampling.greedy or baseline.draws_alike):
+        return Finding("unchecked")
     ending = Ending(measurement.max_new_tokens, decoder.eos_ids)
-    return audit(decoder.target, sampling, baseline, speculative, ending)
+    compare = audit if baseline.rounds_alike else audit_alone
+    return compare(decoder.target, sampling, plain, speculative, ending)
 
 
 def _quality(
@@ -278,7 +291,7 @@ def _scores(
 
 def _warm_up(
     decoder: SpeculativeDecoder,
-    baseline: SpeculativeDecoder,
+    baseline: Decodes,
     tasks: Sequence[Task],
     measurement: Measurement,
 ) -> None:

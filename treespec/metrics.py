@@ -42,6 +42,9 @@ from treespec.types import GenerationResult, StepRecord
 
 Summary = dict[str, Any]
 
+PLAIN = "autoregressive"
+"""The baseline that is the decoder itself with speculation off."""
+
 BOOTSTRAP_SEED = 0
 MIN_PROMPTS_FOR_INTERVAL = 5
 
@@ -50,6 +53,7 @@ def summarize(
     outcomes: Sequence[PromptOutcome],
     wall_s: float,
     peak_memory_bytes: int | None = None,
+    baseline: str = PLAIN,
 ) -> Summary:
     """Return ``summary.json``: all numbers over all prompts and per category.
 
@@ -59,9 +63,11 @@ def summarize(
             several requests at once less than the sum of their latencies.
         peak_memory_bytes: Peak device memory of the speculative side; ``None`` where
             it cannot be measured.
+        baseline: What the speed-up is over.
     """
     categories = {outcome.category: None for outcome in outcomes}
     return {
+        "baseline": baseline,
         **_summarize_group(outcomes),
         "throughput_rps": _ratio(len(outcomes), wall_s),
         "baseline_step_spread": baseline_step_spread(

@@ -15,6 +15,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from treespec.baselines import ReadyBaseline
 from treespec.conversation import first_turns
 from treespec.datasets.base import Prompt
 from treespec.decoder import SpeculativeDecoder
@@ -30,6 +31,7 @@ from treespec.models.base import AbstractLanguageModel
 from treespec.models.huggingface import HuggingFaceModel
 from treespec.models.loading import inspect, locate
 from treespec.models.source import check_source, resolve_device
+from treespec.models.stock import load_stock
 from treespec.models.vocabulary import check_pair
 from treespec.neighbours import Neighbours, beside, device_name
 from treespec.outcome import PromptOutcome
@@ -115,13 +117,15 @@ def _run(job: Job, models: LoadedModels) -> RunReport:
 def _decode(job: Job, models: LoadedModels, neighbours: Neighbours) -> RunReport:
     try:
         prepared = with_costs(job, prepare(job, models))
+        baseline = ready_baseline(job, prepared.decoder)
     except TreespecError:
         raise
     except Exception as error:  # out of memory, say: leave a record of it
         _record_failure(job, error, neighbours)
         raise
     settings, tasks = job.settings, prepared.tasks
-    info = _run_info(job, prepared.environment, neighbours)
+    environment = {**prepared.environment, "baseline": baseline.name}
+    info = _run_info(job, environment, neighbours)
     num_turns = sum(len(prompt.turns) for prompt in job.prompts)
     unit = "turn" if num_turns > len(tasks) else "prompt"
     bar = tqdm(total=num_turns, desc="getting ready", unit=unit)
@@ -141,7 +145,9 @@ def _decode(job: Job, models: LoadedModels, neighbours: Neighbours) -> RunReport
             measures=job.measures,
             repeats=settings.repeats,
         )
-        measured = measure(prepared.decoder, tasks, measurement, take, progress.say)
+        measured = measure(
+            prepared.decoder, tasks, measurement, take, progress.say, baseline
+        )
         summary = with_neighbours(measured, neighbours.count())
         bar.close()
         record.summary = summary
@@ -209,10 +215,44 @@ def check(job: Job) -> None:
             f"as pair=qwen25_coder, or give {DRAFT}.path=DIR with pair=custom, or use "
             "drafter=prompt_lookup"
         )
+    _check_baseline(job)
     for quality in job.measures:
         _check_quality(quality, job.prompts)
     for sink in job.sinks:
         sink.check(job.folder)
+
+
+def _check_baseline(job: Job) -> None:
+    job.baseline.check(job.sampling, job.settings.max_concurrent)
+    if DRAFT in job.baseline.needs and job.draft is None:
+        raise TreespecError(
+            f"baseline={job.baseline.name} needs {DRAFT}, but the pair has no draft "
+            f"model; give {DRAFT}.path=DIR with pair=custom, or choose another baseline"
+        )
+
+
+def ready_baseline(job: Job, decoder: SpeculativeDecoder) -> ReadyBaseline:
+    """Return the job's baseline with the modules of its own that it needs.
+
+    Raises:
+        TreespecError: A model is not there, or the draft has another vocabulary.
+    """
+    sources = {TARGET: job.target, DRAFT: job.draft}
+    located = {
+        key: locate(source, key)
+        for key, source in sources.items()
+        if source is not None and key in job.baseline.needs
+    }
+    if DRAFT in located:
+        vocabularies = [
+            inspect(found, k).tokenizer.vocab() for k, found in located.items()
+        ]
+        check_pair(*vocabularies)
+    stock = {}
+    for key, found in located.items():
+        _say(f"loading the {key.removeprefix('pair.')} model for {job.baseline.name}")
+        stock[key] = load_stock(found, key, exact=key == TARGET)
+    return job.baseline.ready(decoder, job.sampling, stock)
 
 
 def _check_quality(quality: AbstractQualityMeasure, prompts: Sequence[Prompt]) -> None:

@@ -169,10 +169,11 @@ def _check_summary(
     Raises:
         TreespecError: Names the first number that differs.
     """
-    for name in ("wall_s", "peak_memory_bytes"):
+    given = ("wall_s", "peak_memory_bytes", "baseline")
+    for name in given:
         if name not in summary:
             raise TreespecError(f"{path}: missing key {name!r}")
-    recomputed = summarize(outcomes, summary["wall_s"], summary["peak_memory_bytes"])
+    recomputed = summarize(outcomes, *(summary[name] for name in given))
     if NUM_JOBS_BESIDE in summary:
         recomputed = with_neighbours(recomputed, summary[NUM_JOBS_BESIDE])
     where = _first_difference(summary, recomputed, "")
