@@ -46,7 +46,7 @@ Attempt = Callable[[DictConfig], tuple[int, str]]
 
 # On 1.3 no version_base means the ways of 1.1, and a store replaces without a word.
 _IS_1_3 = version("hydra-core").startswith("1.3")
-_VERSION_BASE: dict[str, Any] = {"version_base": "1.3"} if _IS_1_3 else {}
+VERSION_BASE: dict[str, Any] = {"version_base": "1.3"} if _IS_1_3 else {}
 _REPLACE: dict[str, Any] = {} if _IS_1_3 else {"replace": True}
 
 _HELP = """\
@@ -164,11 +164,11 @@ def _run_hydra(attempt: Attempt) -> int:
         if end.code != OK and os.getpid() != process:
             raise RuntimeError(end.message)
 
-    folder = _config_folder()
+    folder = config_folder()
     try:
         with catch_warnings():
             filterwarnings("error", message=r"provider=hydra\.searchpath")
-            hydra.main(config_path=str(folder), config_name="config", **_VERSION_BASE)(
+            hydra.main(config_path=str(folder), config_name="config", **VERSION_BASE)(
                 task
             )()
     except UserWarning as warning:
@@ -502,7 +502,7 @@ def _comb_policy(arguments: list[str]) -> list[str]:
     return arguments if named else ["policy=comb_tree", *arguments]
 
 
-def _config_folder() -> Path:
+def config_folder() -> Path:
     """Return ``conf/``: inside the package if installed, beside it in a checkout."""
     package = Path(__file__).resolve().parent
     folders = [package / "conf", package.parent / "conf"]
