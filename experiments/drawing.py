@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
-from paired import Estimate
 
+from paired import Estimate
 from treespec.analysis.chart import Chart, Guide, Mark, Panel, Points, Spans
 
 PLAIN = Guide("y", 1.0, "without speculation")
@@ -38,7 +38,9 @@ def points(
     )
 
 
-def forest(name: str, y: Sequence[Estimate], style: int = 0, dodge: float = 0) -> Points:
+def forest(
+    name: str, y: Sequence[Estimate], style: int = 0, dodge: float = 0
+) -> Points:
     """Return estimates beside the names of rows."""
     return Points(
         name=name,
