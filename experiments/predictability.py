@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from omegaconf import OmegaConf
 
+from again import job_of
 from drawing import missing_notes
 from engine import Answer, Measured, Study
 from paired import MIN_UNITS, Estimate, correlation, decode_row, estimate
 from treespec.agreement import Agreement, read_both
 from treespec.analysis.chart import Chart, Guide, Panel, Points
-from treespec.build import build_job
 from treespec.costs import Costs
 from treespec.drafters import PromptLookup
 from treespec.errors import TreespecError
@@ -129,8 +128,7 @@ def _texts(measured: Measured) -> dict[str, Text]:
     outcomes = [outcome for outcome in run.outcomes if len(outcome.baseline.tokens) > 1]
     if not outcomes:
         raise TreespecError("there is no answer, as no text has a second token")
-    targets = [str(run.config["drafter"]["_target_"])]
-    job = build_job(OmegaConf.create(run.config), targets)
+    job = job_of(run)
     decoder = prepare(job).decoder if DRAFT in measured.runs else None
     drafts = [] if decoder is None else draft_models(decoder.drafter)
     vocab_size = int(run.environment["models"]["target"]["vocab_size"])

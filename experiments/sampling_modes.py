@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from again import job_of
 from drawing import missing_notes, points
 from engine import Answer, Measured, Study
 from paired import Estimate, rate, speedup, tokens_per_step

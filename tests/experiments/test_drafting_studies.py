@@ -1,4 +1,4 @@
-"""The studies of drafts, trees, controllers and sampling: fast forms, and their numbers."""
+"""The studies of drafts, trees, controllers and sampling, and their numbers."""
 
 import json
 import math
