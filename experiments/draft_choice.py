@@ -141,7 +141,7 @@ def on_front(
     costs = np.maximum(np.nan_to_num(costs, nan=0.0), _LEAST_COST)
     no_worse = (rates[None] >= rates[:, None]) & (costs[None] <= costs[:, None])
     better = (rates[None] > rates[:, None]) | (costs[None] < costs[:, None])
-    result: NDArray[np.bool_] = ~(no_worse & better).any(axis=1)
+    result: NDArray[np.bool_] = np.logical_not((no_worse & better).any(axis=1))
     return result
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -245,7 +245,7 @@ def _law_told(modes: Sequence[Mode], exact: pd.DataFrame, counted: pd.DataFrame)
     return told
 
 
-def _count_told(row: dict[str, Any]) -> str:
+def _count_told(row: Mapping[Any, Any]) -> str:
     if "p-value" not in row or pd.isna(row["p-value"]):
         return f"{row['job']}: {row['verdict']}"
     return (

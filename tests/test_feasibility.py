@@ -77,6 +77,17 @@ def test_a_draft_model_is_judged_by_how_it_follows_the_target() -> None:
     assert best.speedup > judge([text], CHEAP, [apart]).best.speedup
 
 
+def test_a_text_that_the_target_wrote_is_its_own_choice_token_by_token() -> None:
+    toy = random_model(8, 3)
+    tokens = [1, 4]
+    while len(tokens) < 40:
+        tokens.append(int(torch.as_tensor(toy(tuple(tokens))).argmax()))
+    target, draft = table_model(toy, 8), table_model(random_model(8, 4), 8)
+    read = read_both(target, draft, Written(tuple(tokens), 2), Sampling())
+    assert read.is_target_choice == (True,) * 38
+    assert not all(read.acceptance)
+
+
 def test_at_a_temperature_acceptance_is_the_overlap_of_both_laws() -> None:
     laws = torch.tensor([[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]]).log().tolist()
     target, draft = (TableModel(lambda _, law=law: law, 3) for law in laws)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,9 +12,9 @@ import pytest
 from tests.experiments.conftest import FOLDER
 from tests.models.folder import save_folder
 from tests.outcomes import make_result, make_step
+from tests.tiny import perturbed, tiny_model
 from treespec.outcome import PromptOutcome
 from treespec.types import GenerationResult
-from tests.tiny import perturbed, tiny_model
 
 NUM_LAYERS = 28
 """Of the target that the study of drafts is written for."""
@@ -66,12 +67,11 @@ def test_a_draft_that_cannot_be_had_is_told_and_the_others_are_compared(
 
 
 def test_controllers_are_compared_with_the_best_constant(study, tmp_path):
-    path = f"dataset.path={FOLDER / 'adaptive_gamma.jsonl'}"
-    ended = study("adaptive_gamma", "--fast", path, "max_new_tokens=40")
+    ended = study("adaptive_gamma", "--fast", "num_prompts=2", "max_new_tokens=40")
     assert (ended.code, ended.errors) == (0, [])
     told = report(tmp_path, "adaptive_gamma")
     assert "Best constant: constant_" in told
-    assert "The texts have 3 blocks of 16 tokens" in told
+    assert re.search(r"The texts have \d blocks of 16 tokens, of which \d", told)
     assert "| planner |" in told
     assert figures(tmp_path, "adaptive_gamma") == {"depth", "regret"}
 
