@@ -223,8 +223,8 @@ def _text(
     paying = [row for row in prices if row["saving"] is not None and row["saving"] > 0]
     return "\n\n".join(
         [
-            "Prices per hour and sizes of machines are the study's settings, not offers "
-            "of anyone: give your own with `settings.machines=[...]`. A machine is "
+            "Prices per hour and sizes of machines are the study's settings, no one's "
+            "offers: give your own with `settings.machines=[...]`. A machine is "
             "taken to be as fast as the one that was measured, whatever its memory.",
             f"The draft model adds {number(more)} GiB of weights to "
             f"{number(plain.weight_gib)} GiB, and "

@@ -48,6 +48,8 @@ CHECK, CALIBRATE, PROFILE = "check", "calibrate", "profile"
 """First words that run the conformance kit or a measurement instead of a job."""
 REGRET, VIEW, COLLECT, UPLOAD = "regret", "view", "collect", "upload"
 """First words that read finished runs; they take no configuration."""
+FEASIBILITY = "feasibility"
+"""First word that predicts from texts, with or without a pair."""
 Attempt = Callable[[DictConfig], tuple[int, str]]
 """From a configuration to an exit code, and a message in one line."""
 
@@ -73,6 +75,8 @@ treespec decodes prompts with and without tree speculation and compares the two.
                     contract? also policy, drafter, controller; several at once
   treespec collect outputs/SWEEP                  a sweep as one table: what is done,
                     failed and missing, and what to type to run the rest
+  treespec feasibility FILE...                    will speculation pay on texts like
+                    these? from the text alone, or with pair=... from its models
   treespec regret outputs/SWEEP                   how far a planner was from the best
                     fixed strategy of a sweep, and from all-knowing drafts
   treespec view RUN_FOLDER                        the trees of a run with trace=nodes as
@@ -156,6 +160,11 @@ def _run_command() -> int:
         attempt, sys.argv[1:] = _attempt_calibrate, _comb_policy(sys.argv[2:])
     if sys.argv[1:2] == [PROFILE]:
         attempt, sys.argv[1:] = _attempt_profile, sys.argv[2:]
+    if sys.argv[1:2] == [FEASIBILITY]:
+        predict = _feasibility(sys.argv[2:])
+        if isinstance(predict, int):
+            return predict
+        attempt, sys.argv[1:] = predict
     with TemporaryDirectory(prefix="treespec-") as scratch:
         _prepare(scratch)
         return _run_hydra(attempt, jobs)
@@ -344,6 +353,41 @@ def _show_regret(arguments: list[str]) -> int:
         _say(f"error: {error}")
         return BAD_INPUT
     return OK
+
+
+def _feasibility(arguments: list[str]) -> int | tuple[Attempt, list[str]]:
+    """Predict from text alone and return the exit code.
+
+    With a pair return the attempt, and the configuration to compose for it.
+    """
+    from treespec.feasibility_report import (  # noqa: PLC0415
+        pair_report,
+        parse_request,
+        text_report,
+    )
+
+    try:
+        request = parse_request(arguments)
+        if not request.overrides:
+            print(text_report(request), flush=True)
+            return OK
+    except TreespecError as error:
+        _say(f"error: {error}")
+        return BAD_INPUT
+
+    def attempt(config: DictConfig) -> tuple[int, str]:
+        from treespec.build import build_job  # noqa: PLC0415
+
+        try:
+            report = pair_report(request, build_job(config, trusted=_typed_targets()))
+        except TreespecError as error:
+            return BAD_INPUT, str(error)
+        except Exception as error:  # one job must not take the others with it
+            return FAILED, f"{type(error).__name__}: {' '.join(str(error).split())}"
+        print(f"\n{report}", flush=True)
+        return OK, report.splitlines()[-1]
+
+    return attempt, ["num_prompts=1", *request.overrides]
 
 
 def _attempt_profile(config: DictConfig) -> tuple[int, str]:
