@@ -223,9 +223,9 @@ def _text(
     paying = [row for row in prices if row["saving"] is not None and row["saving"] > 0]
     return "\n\n".join(
         [
-            "Prices and sizes of machines are the study's settings, and no one's offers: "
-            "give your own with `settings.machines=[...]`. A machine is taken to be as "
-            "fast as the one that was measured, whatever its memory.",
+            "Prices per hour and sizes of machines are the study's settings, no one's "
+            "offers: give your own with `settings.machines=[...]`. A machine is "
+            "taken to be as fast as the one that was measured, whatever its memory.",
             f"The draft model adds {number(more)} GiB of weights to "
             f"{number(plain.weight_gib)} GiB, and "
             f"{number(1024 * (pair.cache_gib - plain.cache_gib), 1)} MiB to the "

@@ -18,12 +18,13 @@ import pandas as pd
 import yaml
 
 from treespec.analysis import Chart, Results, load_results
-from treespec.cli import BAD_INPUT, FAILED, INTERRUPTED, NOT_LOSSLESS, OK
 from treespec.compose import compose_job
 from treespec.errors import TreespecError, unknown_name
 from treespec.job import Job
+from treespec.loaded_models import LoadedModels
 from treespec.runner import LosslessViolationError, run
 from treespec.sinks.reader import Run, read_run
+from treespec.sweeping import BAD_INPUT, FAILED, INTERRUPTED, NOT_LOSSLESS, OK
 
 SWEEP = "studies"
 """Folder, inside of ``output_root``, of all studies."""
@@ -224,12 +225,13 @@ def run_study(home: Path, asked: Asked) -> Finished:
     plan = replace(plan, settings=_changed(plan.settings, asked.settings))
     study = _study(asked.name)
     jobs = _compose(plan, asked)
+    models = LoadedModels()
     runs: dict[str, Run] = {}
     missing: dict[str, str] = {}
     code = OK
     for number, (name, job) in enumerate(jobs.items(), start=1):
         print(f"\n[{number} of {len(jobs)}] {name}", flush=True)
-        end = attempt(job)
+        end = attempt(job, models)
         code = max(code, end.code)
         if end.code == OK:
             runs[name] = read_run(job.folder)
@@ -260,10 +262,10 @@ class JobEnd:
     message: str = ""
 
 
-def attempt(job: Job) -> JobEnd:
+def attempt(job: Job, models: LoadedModels) -> JobEnd:
     """Run a job, or find it done; whatever it raises but an interrupt is its end."""
     try:
-        run(job)
+        run(job, models)
     except TreespecError as error:
         return JobEnd(BAD_INPUT, str(error))
     except LosslessViolationError as error:

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from engine import interrupted, parse, read_plan, run_study, say, study_names
 from report import write_index, write_report
-from treespec.cli import BAD_INPUT, OK
 from treespec.errors import TreespecError
+from treespec.sweeping import BAD_INPUT, OK
 
 HERE = Path(__file__).resolve().parent
 _FLAGS = ("--fast", "--write")

@@ -203,6 +203,47 @@ def test_a_mistake_in_a_nested_part_names_its_place(override, says):
         build_job(composed("drafter=lookup_then_model", f"drafter.drafters.{override}"))
 
 
+OFF_SWITCH = "treespec.controllers.OffSwitch"
+ADAPTIVE = "treespec.controllers.AdaptiveDepth"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["controller.controller.max_depth=-1"], "max_depth must be an integer >= 0"),
+        (
+            [
+                f"controller.controller._target_={ADAPTIVE}",
+                "+controller.controller.start_depth=9",
+            ],
+            r"start_depth must be at most controller\.controller\.max_depth=5, got 9",
+        ),
+        (
+            [
+                f"controller.controller._target_={OFF_SWITCH}",
+                "~controller.controller.max_depth",
+                "~controller.controller.max_width",
+                "~controller.controller.max_nodes",
+                "+controller.controller.controller=5",
+            ],
+            "controller must be a controller, got 5",
+        ),
+    ],
+)
+def test_a_mistake_in_a_wrapped_controller_names_its_place(overrides, says):
+    """A controller that was wrapped twice was told the key of the one around it."""
+    with pytest.raises(TreespecError, match=rf"^controller\.controller\.{says}"):
+        build_job(composed("controller=off_switch", *overrides))
+
+
+def test_a_mistake_in_one_of_a_bandits_budgets_names_it():
+    """It was told as ``max_width``, a key that a bandit does not have."""
+    with pytest.raises(
+        TreespecError, match=r"^controller\.budgets\[1\]: max_width must be an integer"
+    ):
+        build_job(composed("controller=bandit", "controller.budgets=[[1,1,1],[2,0,2]]"))
+
+
 def test_a_missing_argument_is_named():
     with pytest.raises(TreespecError, match=r"verifier\.need is missing"):
         build_job(

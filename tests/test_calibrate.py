@@ -191,9 +191,9 @@ GOOD = {
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (None, r"cannot read .*No such file"),
-        ("{", r"is not JSON"),
-        ("[]", r"is no calibration"),
+        (None, r"cannot be read: No such file"),
+        ("{", r"not JSON"),
+        ("[]", r"must hold one JSON object"),
         ("{}", r"has schema None, but this version of treespec reads schema 2"),
         (GOOD | {"schema": 1}, r"has schema 1"),
         (GOOD | {"reached": 4}, r"is no calibration"),

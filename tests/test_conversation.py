@@ -10,13 +10,11 @@ from tests.tiny import tiny_tokenizer
 from treespec.conversation import first_turns
 from treespec.datasets.base import Prompt
 from treespec.errors import TreespecError
-from treespec.measure import Task, Waiting
 from treespec.metrics import by_prompt
 from treespec.models.table import TableModel
 from treespec.models.tokenizer import HuggingFaceTokenizer
 from treespec.outcome import PromptOutcome
-
-PLAIN_FIRST = [False, True, True, False]
+from treespec.tasks import Task, Waiting
 
 
 def info(*, template=True, max_positions=None):
@@ -90,7 +88,9 @@ def test_both_turns_are_decoded_by_both_sides_after_the_plain_answer():
     assert [number for number, _ in seen] == [0, 1]
     assert summary["num_prompts"] == 2
     assert summary["num_requests"] == 4
-    assert all(o.speculative.prompt_tokens == o.baseline.prompt_tokens for o in outcomes)
+    assert all(
+        o.speculative.prompt_tokens == o.baseline.prompt_tokens for o in outcomes
+    )
 
 
 def test_which_side_goes_first_rotates_over_turns_as_well(monkeypatch):
@@ -139,10 +139,8 @@ def test_a_conversation_is_decoded_from_the_command_line(command, read_runs, tmp
     assert ids == ["talk", "talk/2", "talk/3", "one"]
     first, second, third, _ = (list(o.baseline.prompt_tokens) for o in run.outcomes)
     assert len(first) < len(second) < len(third)
-    answer = list(run.outcomes[0].baseline.tokens)
     assert run.summary["num_prompts"] == 2
     assert run.summary["lossless"]["violations"] == 0
-    del answer
 
 
 def test_two_prompts_whose_turns_would_share_a_name_are_refused(command, tmp_path):

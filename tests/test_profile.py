@@ -176,6 +176,25 @@ def test_a_profile_is_measured_once_and_kept(measured) -> None:
     assert len(measured) == 3
 
 
+def test_whether_it_is_timed_or_reused_is_said_before_it_takes_long(
+    measured, monkeypatch
+) -> None:
+    """`treespec profile` said nothing of it until its tables, half a minute later."""
+    said: list[str] = []
+    measure = profile_cache.measure_profile
+
+    def measure_once_told(decoder, about):
+        assert said == ["timing forwards, some 10 to 40 seconds: none was kept"]
+        return measure(decoder, about)
+
+    monkeypatch.setattr(profile_cache, "measure_profile", measure_once_told)
+    kept_profile(None, {}, say=said.append)
+    assert said[1:] == ["costs of forwards: measured now: none was kept"]
+    said.clear()
+    kept_profile(None, {}, say=said.append)
+    assert said == ["costs of forwards: reused, 0 seconds old"]
+
+
 def test_a_stale_profile_is_measured_anew_and_replaced(measured) -> None:
     kept_profile(None, {})
     profile_cache.time.now_s += MAX_AGE_S + 1

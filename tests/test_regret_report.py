@@ -1,6 +1,7 @@
 """The report fits a terminal, and the command asks for what it lacks in one line."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -62,10 +63,10 @@ def test_the_tables_name_strategies_regrets_and_bounds(tmp_path):
         "   0       4.2  planner           Planner (in question)",
         "   1       6.3  chain3            Chain",
         "   3      10.0  planner           no speculation",
-        "qa              1 Chain             +33.3%  -                   +33.3%    "
+        "qa        1 Chain                     +33.3%  -                   +33.3%    "
         "+33.3%     -",
-        "story           2 TopKTree          -25.0%",
-        "qa                    1       3.3         -       4.7     1.1 (2.93x)     2.1 "
+        "story     2 TopKTree                  -25.0%",
+        "qa              1       3.3        -       4.7     1.1 (2.93x)     2.1 "
         "(1.62x)",
         "Break-even: a chain of 1, 2, 4, 8 drafts of the draft model pays from an "
         "acceptance of",
@@ -100,6 +101,32 @@ def test_everything_fits_88_columns(tmp_path):
     assert " (adaptive, not compared)" in text
 
 
+def test_names_are_told_in_full_and_every_column_is_explained(tmp_path):
+    """A name was cut after 54 columns, and with it what set two strategies apart."""
+    names = [f"a {'long ' * 20}strategy number {place}" for place in range(2)]
+    texts = prompts({"question_answering": [(2, 2)] * 2})
+    write_run(tmp_path, "a", texts, policy=PLANNER, drafter={"name": names[0]})
+    write_run(tmp_path, "b", texts, drafter={"name": names[1]})
+    text = render(regret(read_sweep(tmp_path), COSTS))
+    for name in names:
+        assert name in " ".join(text.split())
+    assert "\nquestion_answering  " in text
+    tables = text.split("\n\n")
+    for table, explained in ((1, 2), (3, 4)):
+        header = re.split(r"  +", tables[table].splitlines()[0])
+        known = [name for name in header if name not in ("category", "prompts")]
+        assert known
+        for name in known:
+            assert f"\n  {name}  " in f"\n{tables[explained]}", name
+
+
+def test_help_says_what_is_asked_for(command):
+    ended = command("--help", verb="regret", tiny=False)
+    assert (ended.code, ended.err) == (0, "")
+    assert "planner=RUN" in ended.out
+    assert max(map(len, ended.out.splitlines())) <= 88
+
+
 def test_a_sweep_without_prompts_has_a_report(tmp_path):
     write_run(tmp_path, "a", [])
     write_run(tmp_path, "b", [], policy=PLANNER)
@@ -124,6 +151,10 @@ def test_the_command_prints_the_report(command, tmp_path):
         ([], "regret needs one folder, got 0"),
         (["a", "b"], "regret needs one folder, got 2 (a, b)"),
         (["nowhere"], "there is no such folder"),
+        (
+            ["sweep", "planer=x"],
+            "unknown key of regret 'planer'. Did you mean 'planner",
+        ),
         (["sweep", "costs=missing.json"], "missing.json"),
         (["sweep"], "has no cost profile of the run's models, drafter, threads"),
         (["sweep", "planner=x"], "planner=x is no finished run"),

@@ -64,6 +64,7 @@ _SCALARS = (
     "stop",
     "max_concurrent",
     "warmup",
+    "repeats",
     "trace",
     "output_root",
     "sweep_name",
@@ -117,7 +118,7 @@ def build_job(config: DictConfig, trusted: Iterable[str] = ()) -> Job:
         sampling=builder.build(part["sampling"], "sampling", Sampling),
         baseline=builder.build(part["baseline"], "baseline", AbstractBaseline),
         prompts=tuple(dataset.load(settings.num_prompts)),
-        sinks=(RunFolderSink(), *builder.sinks(_section(plain, "sink"))),
+        sinks=(RunFolderSink(settings.force), *builder.sinks(_section(plain, "sink"))),
         measures=tuple(builder.measures(_mapping(plain.get("quality")))),
     )
 
@@ -240,7 +241,8 @@ class _Builder:
         except TreespecError as error:
             message = _at(key, str(error))
             if key not in message:
-                message = f"{key}: {message}"
+                is_own = message.partition(" ")[0] in config
+                message = f"{key}.{message}" if is_own else f"{key}: {message}"
             raise TreespecError(message) from error
         except Exception as error:  # whatever a constructor makes of wrong values
             raise TreespecError(
@@ -325,9 +327,10 @@ def _at(key: str, message: str) -> str:
     ``drafter.drafters[1].model`` there.
     """
     group, *inner = re.split(r"(?=[.[])", key)
-    if not inner or key in message:
+    if not inner:
         return message
-    return re.sub(rf"\b{re.escape(group)}\.(?=\w)", lambda _: f"{key}.", message)
+    own = rf"(?<![\w.]){re.escape(group)}\.(?=\w)"
+    return re.sub(own, lambda _: f"{key}.", message)
 
 
 def _check_arguments(

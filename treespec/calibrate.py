@@ -20,11 +20,11 @@ from treespec.decoder import SpeculativeDecoder
 from treespec.environment import describe_machine
 from treespec.errors import TreespecError
 from treespec.job import Job
-from treespec.measure import Task, Waiting, prompt_seed
 from treespec.policies import AbstractDraftPolicy, StaticTree, comb_tree
 from treespec.policies.optimal_shape import PlannedShape, planned_shape
 from treespec.runner import check, prepare
 from treespec.stats import wilson_interval
+from treespec.tasks import Task, Waiting, prompt_seed
 from treespec.timings import measure_costs
 from treespec.types import StepRecord
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from treespec.costs import MALFORMED, Costs, read_json, write_json
+from treespec.costs import Costs
 from treespec.errors import TreespecError
+from treespec.files import MALFORMED, read_json, write_json
 
 SCHEMA = 2
 """Number of the file's layout; a file of another one is refused."""
@@ -119,7 +120,7 @@ class Calibration:
         Raises:
             TreespecError: There is none, or it is something else.
         """
-        content = read_json(path, "calibration", _WAY_OUT)
+        content = read_json(path, _WAY_OUT)
         if content.get("schema") != SCHEMA:
             raise TreespecError(
                 f"{path} has schema {content.get('schema')!r}, but this version of "

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from treespec.datasets.base import Prompt, turn_id
 from treespec.errors import TreespecError
-from treespec.measure import Task
 from treespec.models.loading import ModelInfo
+from treespec.tasks import Task
 
 
 def first_turns(prompts: Sequence[Prompt], info: ModelInfo, key: str) -> list[Task]:

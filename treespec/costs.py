@@ -6,8 +6,6 @@ Plain records; nothing here measures anything. ``fitting`` makes a curve of timi
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
@@ -17,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from treespec.errors import TreespecError, require_integer
+from treespec.files import read_json, write_json
 
 SCHEMA = 1
 """Number of the file's layout; a file of another one is refused."""
 _WAY_OUT = "write it anew with treespec profile"
-MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
-"""What reading a file raises that is JSON and not what it should be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,47 +193,11 @@ class Costs:
         Raises:
             TreespecError: There is none, or it is something else.
         """
-        content = read_json(Path(path), "costs", _WAY_OUT)
+        content = read_json(Path(path), _WAY_OUT)
         try:
             return cls.from_json(content.get("costs", content))
         except TreespecError as error:
             raise TreespecError(f"{path}: {error}; {_WAY_OUT}") from error
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file, so that it is there entirely or not at all.
-
-    Raises:
-        OSError: The disk refuses.
-    """
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
-
-
-def read_json(path: Path, kind: str, way_out: str) -> dict[str, Any]:
-    """Return the object in a JSON file.
-
-    Args:
-        path: The file.
-        kind: What it should be, for messages.
-        way_out: How to get such a file, for messages.
-
-    Raises:
-        TreespecError: There is no file, or no object in it.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise TreespecError(
-            f"cannot read {path}: {error.strerror or error}; {way_out}"
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise TreespecError(f"{path} is not JSON ({error}); {way_out}") from error
-    if not isinstance(content, dict):
-        raise TreespecError(f"{path} is no {kind}; {way_out}")
-    return content
 
 
 def _curve(content: Mapping[str, Any]) -> CostCurve:

@@ -16,15 +16,14 @@ from torch import Tensor
 
 from treespec.acceptance import AbstractAcceptanceRule
 from treespec.controllers import AbstractController, Constant
-from treespec.draft import AbstractDraft
 from treespec.drafters import (
     AbstractDrafter,
     AbstractDraftSession,
     DraftSetting,
     Feedback,
-    Frontier,
     Successors,
 )
+from treespec.drafting import Drafting, RequestDraft
 from treespec.errors import (
     IncompatiblePartsError,
     NumericalError,
@@ -34,19 +33,17 @@ from treespec.errors import (
 from treespec.intake import Order, Prompt, Seed, make_requests
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.session import ModelSession
-from treespec.policies import AbstractDraftPolicy, Growth, Situation, layer_limit
+from treespec.policies import AbstractDraftPolicy, Situation
 from treespec.recording import Phases, StepOutcome, record_step, trace_nodes
 from treespec.request import Request, Stopping
 from treespec.sampling import Sampling
 from treespec.scheduler import Scheduler
 from treespec.stopwatch import Stopwatch
-from treespec.tree import Layer, TokenTree, root_tree
+from treespec.tree import root_tree
 from treespec.types import (
     OFF,
     Acceptance,
-    Budget,
     FinishReason,
-    Forecast,
     GenerationResult,
     ProposalKind,
     Tokenizer,
@@ -174,46 +171,6 @@ class SpeculativeDecoder:
         return Run(self, prompts, sampling, max_new_tokens, seed, stop).steps()
 
 
-@dataclass(slots=True)
-class _Draft:
-    """One request's tree on its way through a step.
-
-    Attributes:
-        request: Whose it is.
-        budget: What it may cost.
-        budget_by: Who set the budget.
-        situation: Where the request stands.
-        tree: The tree; once pruned, what is left of it.
-        frontier: Nodes to expand next.
-        may_forward: Whether a draft model may be run for them.
-        depth: Expansions so far.
-        num_candidates: Nodes before pruning, root excluded.
-        kept: Ids of the nodes that were left, before they were numbered anew; ``None``
-            if the policy does not prune.
-        num_forwards: Forwards of a draft model that it took.
-        forecast: What the policy expects of it.
-    """
-
-    request: Request
-    budget: Budget
-    budget_by: str
-    situation: Situation
-    tree: TokenTree
-    frontier: Tensor
-    may_forward: bool = True
-    depth: int = 0
-    num_candidates: int = 0
-    kept: Tensor | None = None
-    num_forwards: int = 0
-    forecast: Forecast | None = None
-
-    def node_ids(self, node_ids: Sequence[int]) -> tuple[int, ...]:
-        """Return the ids that nodes had when the tree was grown."""
-        if self.kept is None or not node_ids:
-            return tuple(node_ids)
-        return tuple(self.kept[list(node_ids)].tolist())
-
-
 class Run:
     """One call of ``generate`` or ``stream``: its sessions, its queue, its clock.
 
@@ -222,6 +179,7 @@ class Run:
         scheduler: Which of them are active, and which wait.
         target: The target's session.
         draft: The drafter's session.
+        drafting: What grows trees with it.
         clock_s: Seconds that the steps took so far.
     """
 
@@ -266,10 +224,16 @@ class Run:
                 num_slots=_pool(most * self._num_draft_slots),
             )
         )
-        self.clock_s = 0.0
         # Elsewhere than on the CPU looking at tokens would mean waiting for them.
         looks = decoder.target.device.type == "cpu" and len(decoder.eos_ids) > 0
-        self._eos = torch.tensor(sorted(decoder.eos_ids)) if looks else None
+        self.drafting = Drafting(
+            policy=decoder.policy,
+            session=self.draft,
+            sampling=sampling,
+            vocab_size=decoder.target.vocab_size,
+            eos=torch.tensor(sorted(decoder.eos_ids)) if looks else None,
+        )
+        self.clock_s = 0.0
         self._speculates = decoder.controller.largest.speculates
 
     def steps(self) -> Iterator[Committed]:
@@ -289,10 +253,7 @@ class Run:
         watch = Stopwatch(self.decoder.target.device)
         drafts = [self._plan(request, len(batch)) for request in batch]
         plan_s = watch.lap()
-        self._grow([draft for draft in drafts if draft.budget.speculates])
-        for draft in drafts:
-            self._prune(draft)
-            self._forecast(draft)
+        self.drafting.grow(drafts)
         draft_s = watch.lap()
         outputs = self._verify(drafts)
         verify_s = watch.lap()
@@ -314,7 +275,7 @@ class Run:
             for o in outcomes
         ]
 
-    def _plan(self, request: Request, num_active: int) -> _Draft:
+    def _plan(self, request: Request, num_active: int) -> RequestDraft:
         """Begin a tree: its root, and what it may cost."""
         decoder, policy = self.decoder, self.decoder.policy
         budget, budget_by = OFF, "prefill"
@@ -335,104 +296,14 @@ class Run:
             runs_model=decoder.drafter.runs_model,
         )
         tree = root_tree(tokens[-1], policy.proposal, device)
-        draft = _Draft(
+        draft = RequestDraft(
             request, budget, budget_by, situation, tree, torch.zeros_like(tree.tokens)
         )
         if budget.speculates:
             draft.may_forward = policy.opens(situation, budget)
         return draft
 
-    def _grow(self, growing: list[_Draft]) -> None:
-        """Grow the trees of all requests side by side, a layer per draft forward."""
-        while growing:
-            before = self.draft.num_forwards
-            answers = self.draft.expand(
-                [
-                    Frontier(d.request.key, d.tree, d.frontier, d.depth, d.may_forward)
-                    for d in growing
-                ]
-            )
-            num_forwards = self.draft.num_forwards - before
-            for draft in growing:
-                draft.num_forwards += num_forwards if draft.may_forward else 0
-            growing = [
-                draft
-                for draft, answer in zip(growing, answers, strict=True)
-                if self._add_layer(draft, answer)
-            ]
-
-    def _add_layer(self, draft: _Draft, answer: AbstractDraft) -> bool:
-        """Let the policy add a layer; return whether the tree may grow further."""
-        policy, request = self.decoder.policy, draft.request
-        assert request.sequence is not None
-        device = draft.frontier.device
-        growth = Growth(
-            tree=draft.tree,
-            frontier=draft.frontier,
-            draft=answer,
-            budget=draft.budget,
-            depth=draft.depth + 1,
-            committed=request.sequence.tokens,
-            sampling=self.sampling,
-            vocab_size=self.decoder.target.vocab_size,
-            chance=request.draft_chance,
-            situation=draft.situation,
-            num_forwards=draft.num_forwards,
-        )
-        layer = policy.grow(growth)
-        if layer is None:
-            return False
-        limit = layer_limit(policy, growth)
-        if layer.size > limit:
-            raise TreespecError(
-                f"{type(policy).__name__} grew a layer of {layer.size} nodes where the "
-                f"budget leaves {limit}; return at most growth.room nodes"
-            )
-        if layer.tokens.device.type == "cpu":  # elsewhere looking would mean waiting
-            _check_layer(layer, growth)
-        first = draft.tree.size
-        draft.tree = draft.tree.extend(layer, draft.frontier)
-        new = torch.arange(first, draft.tree.size, device=device)
-        draft.frontier = new if layer.expand is None else layer.expand
-        draft.may_forward = layer.may_forward
-        if self._eos is not None:
-            self._end_texts(draft, new)
-        draft.depth += 1
-        num_drafted = draft.tree.num_drafted
-        is_full = num_drafted >= draft.budget.max_nodes and not policy.prunes
-        is_deep = draft.depth >= draft.budget.max_depth
-        return not (is_full or is_deep or draft.frontier.shape[0] == 0)
-
-    def _end_texts(self, draft: _Draft, new: Tensor) -> None:
-        """Expand no node that ends the text: nothing below it is ever committed."""
-        assert self._eos is not None
-        ended = new[torch.isin(draft.tree.tokens[new], self._eos)]
-        if ended.shape[0]:
-            draft.tree = draft.tree.end(ended)
-            draft.frontier = draft.frontier[~draft.tree.is_expanded[draft.frontier]]
-
-    def _prune(self, draft: _Draft) -> None:
-        """Let a policy that prunes choose the nodes to verify."""
-        policy = self.decoder.policy
-        draft.num_candidates = draft.tree.num_drafted
-        if not policy.prunes or not draft.num_candidates:
-            return
-        kept = policy.prune(draft.tree, draft.budget, draft.situation)
-        if kept.shape[0] - 1 > draft.budget.max_nodes:
-            raise TreespecError(
-                f"{type(policy).__name__} kept {kept.shape[0] - 1} nodes where the "
-                f"budget allows {draft.budget.max_nodes}; prune to that many"
-            )
-        draft.tree, draft.kept = draft.tree.select(kept), kept
-
-    def _forecast(self, draft: _Draft) -> None:
-        """Ask the policy what it expects of the tree."""
-        if not draft.request.is_prefill and draft.budget.speculates:
-            draft.forecast = self.decoder.policy.forecast(
-                draft.tree, draft.situation, draft.num_forwards
-            )
-
-    def _verify(self, drafts: Sequence[_Draft]) -> list[VerifierOutput]:
+    def _verify(self, drafts: Sequence[RequestDraft]) -> list[VerifierOutput]:
         candidates = []
         for draft in drafts:
             assert draft.request.sequence is not None
@@ -441,7 +312,7 @@ class Run:
         layers = decoder.drafter.hidden_layers if self._speculates else ()
         return decoder.verifier.verify(self.target, candidates, layers)
 
-    def _processed(self, draft: _Draft, output: VerifierOutput) -> Tensor:
+    def _processed(self, draft: RequestDraft, output: VerifierOutput) -> Tensor:
         """Return the logits after every processor that reads the path."""
         assert draft.request.sequence is not None
         tree, committed = draft.tree, draft.request.sequence.tokens
@@ -449,7 +320,7 @@ class Run:
             output.logits, tree.tokens, tree.parents, committed
         )
 
-    def _accept(self, draft: _Draft, logits: Tensor) -> Acceptance:
+    def _accept(self, draft: RequestDraft, logits: Tensor) -> Acceptance:
         request = draft.request
         try:
             return self.decoder.acceptance.accept(
@@ -464,7 +335,7 @@ class Run:
 
     def _commit(
         self,
-        draft: _Draft,
+        draft: RequestDraft,
         output: VerifierOutput,
         logits: Tensor,
         acceptance: Acceptance,
@@ -500,7 +371,7 @@ class Run:
 
     def _feedback(
         self,
-        draft: _Draft,
+        draft: RequestDraft,
         output: VerifierOutput,
         node_ids: Sequence[int],
         tokens: Sequence[int],
@@ -586,20 +457,3 @@ def _pool(num_slots: int) -> int:
             "controller.max_nodes, or max_concurrent"
         )
     return num_slots
-
-
-def _check_layer(layer: Layer, growth: Growth) -> None:
-    """Refuse a policy's nodes that do not exist: unknown tokens, strange parents."""
-    tokens, vocab_size = layer.tokens, growth.vocab_size
-    if layer.size and not 0 <= int(tokens.min()) <= int(tokens.max()) < vocab_size:
-        raise TreespecError(
-            f"tokens from {int(tokens.min())} to {int(tokens.max())} were drafted, but "
-            f"the target's vocabulary is 0 to {vocab_size - 1}; a drafter may name no "
-            "others, and a policy takes tokens from growth.draft"
-        )
-    parents, size = layer.parents, growth.tree.size
-    if layer.size and not 0 <= int(parents.min()) <= int(parents.max()) < size:
-        raise TreespecError(
-            f"the policy gave children to nodes {parents.tolist()}, but the tree has "
-            f"nodes 0 to {size - 1}; take parents from growth.frontier"
-        )

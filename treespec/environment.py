@@ -29,6 +29,7 @@ _PACKAGES = (
     "gguf",
     "accelerate",
     "pyarrow",
+    "scipy",
     "torchao",
 )
 _GIT_TIMEOUT_S = 10

@@ -13,7 +13,7 @@ class IncompatiblePartsError(TreespecError):
 
 
 class NumericalError(TreespecError):
-    """A model produced NaN logits, so no token can be chosen."""
+    """A number came out NaN or infinite, where a finite one is needed."""
 
 
 class FetchError(TreespecError):

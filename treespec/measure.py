@@ -1,64 +1,37 @@
 """Decodes every prompt twice, by the strategy and its baseline, and compares the texts.
 
 Both in one process, in rotated order (baseline first; then strategy first), after a
-warm-up that no timing sees. Knows neither files nor configuration.
+warm-up that no timing sees; several times over if asked to, and then the measurement of
+median time counts. Knows neither files nor configuration.
 
 A conversation is decoded turn by turn, and each turn twice like a prompt of its own.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from treespec.audit import Ending, Finding, audit, audit_alone, texts_must_agree
 from treespec.baselines import Autoregressive, Decodes, ReadyBaseline
-from treespec.datasets.base import Prompt
 from treespec.decoder import SpeculativeDecoder
-from treespec.errors import NumericalError
+from treespec.errors import NumericalError, TreespecError
 from treespec.forwards import Forwards
 from treespec.measures import AbstractQualityMeasure
 from treespec.metrics import Summary, summarize
-from treespec.outcome import PromptOutcome, Quality, Score
+from treespec.outcome import PromptOutcome, Quality, Repeat, Score
 from treespec.quality import mean_token_logprob
 from treespec.sampling import Sampling
 from treespec.stopwatch import Stopwatch
+from treespec.tasks import Task, Waiting, prompt_seed
 from treespec.types import GenerationResult
 
 WARMUP_TOKENS = 16
 """New tokens of the warm-up."""
 WARMUP_NODES = 64
 """Largest tree of the warm-up."""
-
-
-def _no_turn(answer: str) -> Task | None:
-    """Return what follows the answer to a prompt of one turn."""
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A prompt, or one turn of it, ready to decode.
-
-    Attributes:
-        id: Its name; with the run's seed it determines what the prompt draws.
-        category: What kind of task it is.
-        tokens: Its token ids.
-        prompt: Where it comes from, with good answers; ``None`` if nobody judges it.
-        turn: Which turn of its prompt it is, from 1.
-        after: From plain decoding's answer to the next turn, if there is one.
-    """
-
-    id: str
-    category: str
-    tokens: tuple[int, ...]
-    prompt: Prompt | None = None
-    turn: int = 1
-    after: Callable[[str], Task | None] = _no_turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +45,7 @@ class Measurement:
         stop: Strings that end a text.
         warmup: Whether to warm up.
         measures: What judges the texts, after they were timed.
+        repeats: How often every prompt is measured.
     """
 
     sampling: Sampling
@@ -80,6 +54,7 @@ class Measurement:
     stop: tuple[str, ...] = ()
     warmup: bool = True
     measures: tuple[AbstractQualityMeasure, ...] = ()
+    repeats: int = 1
 
 
 def measure(
@@ -103,7 +78,12 @@ def measure(
         say: Called with what is being done.
         baseline: What it is compared with; the decoder's own autoregressive twin if
             there is none.
+
+    Raises:
+        TreespecError: Repeats were asked for with a drafter that would remember.
+        NumericalError: The target's logits are NaN.
     """
+    _check_repeats(decoder, measurement)
     if baseline is None:
         baseline = Autoregressive().ready(decoder, measurement.sampling, {})
     if measurement.warmup:
@@ -117,16 +97,24 @@ def measure(
         num_started += batch[0].turn == 1
         say(f"decoding {batch[0].id}")
         # The turns of a prompt rotate as well, and not all second turns alike.
-        plain_first = (num_started + batch[0].turn) % 2 == 0
-        sides: list[Decodes] = [baseline.decodes, decoder]
-        timed = {
-            side is decoder: _decode(side, decoder.target.device, batch, measurement)
-            for side in (sides if plain_first else reversed(sides))
-        }
-        wall_s += timed[True].wall_s
-        peak_bytes = _larger(peak_bytes, timed[True].peak_bytes)
-        pairs = zip(batch, timed[False].results, timed[True].results, strict=True)
-        for task, plain, speculative in pairs:
+        number = num_started + batch[0].turn
+        rounds = [
+            _round(
+                decoder,
+                baseline.decodes,
+                batch,
+                measurement,
+                swapped=(number + again) % 2 == 1,
+            )
+            for again in range(measurement.repeats)
+        ]
+        slow = _median([one.baseline for one in rounds])
+        fast = _median([one.speculative for one in rounds])
+        wall_s += fast.wall_s
+        for one in rounds:
+            peak_bytes = _larger(peak_bytes, one.speculative.peak_bytes)
+        for place, task in enumerate(batch):
+            plain, speculative = slow.results[place], fast.results[place]
             finding = _judge(decoder, baseline, measurement, plain, speculative)
             lossy = not decoder.acceptance.lossless
             outcome = PromptOutcome(
@@ -139,6 +127,7 @@ def measure(
                 lossless=finding.verdict,
                 divergence=finding.divergence,
                 quality=_quality(decoder, plain, speculative) if lossy else None,
+                repeats=_repeats(rounds, place, (plain.tokens, speculative.tokens)),
             )
             outcomes.append(outcome)
             take(outcome)
@@ -146,31 +135,14 @@ def measure(
     return summarize(outcomes, wall_s, peak_bytes, baseline.name)
 
 
-class Waiting:
-    """The batches that are still to be decoded; later turns come as they are known."""
-
-    def __init__(self, tasks: Sequence[Task], size: int) -> None:
-        starts = range(0, len(tasks), size)
-        self._batches = deque(list(tasks[start : start + size]) for start in starts)
-        self._later: list[Task] = []
-
-    def __iter__(self) -> Iterator[list[Task]]:
-        while self._later or self._batches:
-            batch = self._later or self._batches.popleft()
-            self._later = []
-            yield batch
-
-    def answered(self, task: Task, answer: str) -> None:
-        """Put a task's next turn, if there is one, into the next batch."""
-        later = task.after(answer)
-        if later is not None:
-            self._later.append(later)
-
-
-def prompt_seed(seed: int, prompt_id: str) -> int:
-    """Return a prompt's own seed: no neighbour and no order can change it."""
-    digest = hashlib.sha256(f"{seed}\0{prompt_id}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
+def _check_repeats(decoder: SpeculativeDecoder, measurement: Measurement) -> None:
+    """Refuse to measure a text that the drafter would know by heart."""
+    drafter = decoder.drafter
+    if measurement.repeats > 1 and drafter.cold() != drafter:
+        raise TreespecError(
+            f"repeats={measurement.repeats} would measure what {type(drafter).__name__}"
+            " remembers of the same text; use repeats=1, or a drafter without memory"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +152,62 @@ class _Timed:
     results: list[GenerationResult]
     wall_s: float
     peak_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """Both sides of a batch, one right after the other."""
+
+    baseline: _Timed
+    speculative: _Timed
+
+
+def _round(
+    decoder: SpeculativeDecoder,
+    baseline: Decodes,
+    batch: Sequence[Task],
+    measurement: Measurement,
+    *,
+    swapped: bool,
+) -> _Round:
+    device = decoder.target.device
+    if swapped:
+        speculative = _decode(decoder, device, batch, measurement)
+        return _Round(_decode(baseline, device, batch, measurement), speculative)
+    plain = _decode(baseline, device, batch, measurement)
+    return _Round(plain, _decode(decoder, device, batch, measurement))
+
+
+def _median(timed: Sequence[_Timed]) -> _Timed:
+    """Return the one of median decode time; of two in the middle the faster one."""
+
+    def decode_s(one: _Timed) -> float:
+        return sum(result.decode_s for result in one.results)
+
+    return sorted(timed, key=decode_s)[(len(timed) - 1) // 2]
+
+
+def _repeats(
+    rounds: Sequence[_Round], place: int, kept: tuple[tuple[int, ...], ...]
+) -> tuple[Repeat, ...]:
+    """Return what every measurement of a prompt took, if there are several.
+
+    Args:
+        rounds: All measurements of its batch.
+        place: Its place in the batch.
+        kept: The tokens that were kept, without and with speculation.
+    """
+    if len(rounds) == 1:
+        return ()
+    pairs = [(r.baseline.results[place], r.speculative.results[place]) for r in rounds]
+    return tuple(
+        Repeat(
+            baseline_s=plain.decode_s,
+            speculative_s=fast.decode_s,
+            agrees=(plain.tokens, fast.tokens) == kept,
+        )
+        for plain, fast in pairs
+    )
 
 
 def _decode(

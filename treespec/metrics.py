@@ -26,13 +26,16 @@ from typing import Any
 import numpy as np
 
 from treespec.forecasts import forecast_quality, reason_share
+from treespec.noise import repeat_noise
 from treespec.outcome import PromptOutcome
 from treespec.reliability import expected_calibration_error, reliability
 from treespec.scores import quality
 from treespec.stats import (
     Floats,
     bootstrap_interval,
+    detectable_ratio,
     geometric_mean,
+    geometric_mean_interval,
     wilson_interval,
 )
 from treespec.types import GenerationResult, StepRecord
@@ -70,6 +73,7 @@ def summarize(
         "baseline_step_spread": baseline_step_spread(
             [step for outcome in outcomes for step in outcome.baseline.steps]
         ),
+        "repeats": repeat_noise(outcomes),
         "wall_s": wall_s,
         "peak_memory_bytes": peak_memory_bytes,
         "divergences": divergences(outcomes),
@@ -109,6 +113,8 @@ def _summarize_group(outcomes: Sequence[PromptOutcome]) -> Summary:
         "speedup": speedup(outcomes),
         "speedup_ci95": speedup_ci95(outcomes),
         "speedup_geomean": speedup_geomean(outcomes),
+        "speedup_geomean_ci95": speedup_geomean_ci95(outcomes),
+        "detectable_speedup": detectable_ratio(prompt_speedups(outcomes)),
         "tokens_per_second": tokens_per_second(speculative),
         "baseline_tokens_per_second": tokens_per_second(baseline),
         "mean_acceptance_length": mean_acceptance_length(steps),
@@ -171,8 +177,25 @@ def speedup_ci95(outcomes: Sequence[PromptOutcome]) -> list[float] | None:
 
 def speedup_geomean(outcomes: Sequence[PromptOutcome]) -> float | None:
     """Return the geometric mean over prompts of each prompt's speed-up."""
+    return geometric_mean(prompt_speedups(outcomes))
+
+
+def speedup_geomean_ci95(outcomes: Sequence[PromptOutcome]) -> list[float] | None:
+    """Return the 95% BCa interval of ``speedup_geomean`` over prompts.
+
+    ``None`` for fewer than five prompts, as with ``speedup_ci95``.
+    """
+    ratios = prompt_speedups(outcomes)
+    if len(ratios) < MIN_PROMPTS_FOR_INTERVAL:
+        return None
+    interval = geometric_mean_interval(ratios, np.random.default_rng(BOOTSTRAP_SEED))
+    return None if interval is None else [interval.low, interval.high]
+
+
+def prompt_speedups(outcomes: Sequence[PromptOutcome]) -> list[float]:
+    """Return the speed-up of each prompt that decoded something on both sides."""
     ratios = [speedup(turns) for turns in by_prompt(outcomes)]
-    return geometric_mean([ratio for ratio in ratios if ratio is not None])
+    return [ratio for ratio in ratios if ratio is not None]
 
 
 def prompt_speedup(outcome: PromptOutcome) -> float | None:

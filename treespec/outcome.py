@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from treespec.datasets.base import prompt_id
 from treespec.types import GenerationResult
 
 Verdict = Literal["identical", "tie", "violation", "unchecked", "lossy"]
@@ -55,6 +56,21 @@ corpus BLEU of matches and counts of 1- to 4-grams and both lengths."""
 
 
 @dataclass(frozen=True, slots=True)
+class Repeat:
+    """One of several measurements of the same prompt.
+
+    Attributes:
+        baseline_s: Decode seconds without speculation.
+        speculative_s: Decode seconds with it.
+        agrees: Whether both texts are those that were kept.
+    """
+
+    baseline_s: float
+    speculative_s: float
+    agrees: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Score:
     """What a quality measure says of the two texts of one prompt or turn.
 
@@ -94,6 +110,8 @@ class PromptOutcome:
         turn: Which turn of its prompt it is, from 1. Later ones follow the baseline's
             earlier answers on both sides.
         scores: What the quality measures say of the texts, if any were asked.
+        repeats: Every measurement, if there was more than one; of each side the one
+            with the median time is kept in ``speculative`` and ``baseline``.
     """
 
     id: str
@@ -105,11 +123,12 @@ class PromptOutcome:
     quality: Quality | None = None
     turn: int = 1
     scores: tuple[Score, ...] = ()
+    repeats: tuple[Repeat, ...] = ()
 
     @property
     def prompt_id(self) -> str:
         """The prompt whose turn this is; that is what statistics resample."""
-        return self.id if self.turn == 1 else self.id.removesuffix(f"/{self.turn}")
+        return prompt_id(self.id, self.turn)
 
     @property
     def num_prompt_tokens(self) -> int:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from treespec.costs import Costs, read_json, write_json
+from treespec.costs import Costs
 from treespec.errors import TreespecError
+from treespec.files import MALFORMED, read_json, write_json
 from treespec.roofline import Roofline
 
 SCHEMA = 1
@@ -105,7 +106,7 @@ class Profile:
         Raises:
             TreespecError: There is none, or it is something else.
         """
-        content = read_json(path, "profile", _WAY_OUT)
+        content = read_json(path, _WAY_OUT)
         if content.get("schema") != SCHEMA:
             raise TreespecError(
                 f"{path} has schema {content.get('schema')!r}, but this version of "
@@ -125,13 +126,7 @@ class Profile:
             )
         except TreespecError as error:
             raise TreespecError(f"{path}: {error}; {_WAY_OUT}") from error
-        except (
-            KeyError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            OverflowError,
-        ) as error:
+        except MALFORMED as error:
             raise TreespecError(
                 f"{path} is no profile ({type(error).__name__}: {error}); {_WAY_OUT}"
             ) from error

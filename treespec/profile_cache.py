@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,10 @@ _OF_MODEL = (
 """What of a model's description its costs depend on."""
 
 
+def _to_nobody(text: str) -> None:
+    """Say nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class KeptProfile:
     """A profile and where it is kept.
@@ -61,7 +65,11 @@ class KeptProfile:
 
 
 def kept_profile(
-    decoder: SpeculativeDecoder, about: Mapping[str, Any], *, force: bool = False
+    decoder: SpeculativeDecoder,
+    about: Mapping[str, Any],
+    *,
+    force: bool = False,
+    say: Callable[[str], None] = _to_nobody,
 ) -> KeptProfile:
     """Return the profile for a decoder, measured now unless the cache has one.
 
@@ -71,6 +79,7 @@ def kept_profile(
         decoder: The decoder.
         about: What the costs depend on, from ``about_pair``.
         force: Whether to measure anew whatever is in the cache.
+        say: Is told at once whether it is reused, or measured and why: that takes long.
 
     Raises:
         TreespecError: Too few timings are seconds.
@@ -89,8 +98,10 @@ def kept_profile(
             if stale is None:
                 age_s = max(0.0, now_s - found.measured_at)
                 note = f"reused, {_age(age_s)} old"
+                say(f"costs of forwards: {note}")
                 return KeptProfile(found, path, is_new=False, note=note)
             why = stale
+    say(f"timing forwards, some 10 to 40 seconds: {why}")
     profile = measure_profile(decoder, about)
     note = f"measured now: {why}"
     try:
@@ -98,6 +109,7 @@ def kept_profile(
         profile.write(path)
     except OSError as error:
         note = f"{note}; not kept: {error.strerror or error}"
+    say(f"costs of forwards: {note}")
     return KeptProfile(profile, path, is_new=True, note=note)
 
 

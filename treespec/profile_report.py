@@ -36,9 +36,8 @@ def profile_of_job(job: Job) -> KeptProfile:
     """
     check(job)
     prepared = prepare(job)
-    print("timing forwards, or finding them timed", file=sys.stderr, flush=True)
     about = about_pair(prepared.environment["models"], job.config["drafter"])
-    return kept_profile(prepared.decoder, about, force=job.settings.force)
+    return kept_profile(prepared.decoder, about, force=job.settings.force, say=_say)
 
 
 def render_profile(profile: Profile) -> str:
@@ -99,6 +98,10 @@ def _closed_form(costs: Costs) -> str:
             f"{_ms(each_s):>{len(head)}}"
         )
     return "\n".join(lines)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _ms(seconds: float) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
 
-from treespec.errors import TreespecError
+from treespec.analysis.visible import shorten
+from treespec.errors import TreespecError, unknown_name
 from treespec.metrics import tokens_per_second
 from treespec.profile import Profile
 from treespec.recorded_profile import recorded_profile
@@ -15,33 +16,60 @@ from treespec.stats import Interval
 from treespec.sweep import Contender, read_sweep
 
 _WIDTH = 88
-_CATEGORY, _BEST, _STRATEGY = 14, 17, 54
-_REGRET_WORDS = (
-    "regret: seconds per token over those of the best fixed strategy there, less 1; "
-    "the interval is paired over prompts. speed-up: the same, each over the plain "
-    "decoding of its own run. by costs: the same, of seconds by the cost profile. "
-    "kept: the share of first drafts that were accepted."
-)
-_BOUND_WORDS = (
-    "planned: what it expected. by costs: its steps by the cost profile. free drafts, "
-    "draft model: the least time by the profile if all drafts were right, and cost "
-    "nothing or were written by the draft model; in brackets, measured time over it."
-)
-_USAGE = "write treespec regret SWEEP_FOLDER, with planner=RUN and costs=FILE if needed"
+_KEY, _STRATEGY = 16, 54
+_CATEGORY, _CATEGORY_AND_BEST = 18, 33
+_REGRET_WORDS = {
+    "best in hindsight": "the fixed strategy with the fewest seconds there, by its no.",
+    "regret": "seconds per token of the run in question over those of that strategy, "
+    "less 1: +10% is a tenth slower; below 0 no fixed strategy was as fast",
+    "95% interval": "of the regret, paired over prompts; from 5 prompts on",
+    "speed-up": "the regret of speed-ups, each over the plain decoding of its own run: "
+    "a machine that was slower during one run does not count",
+    "by costs": "the regret of seconds that the cost profile gives the recorded "
+    "steps: no clock counts",
+    "kept": "share of first drafts that the run in question had accepted",
+}
+_BOUND_WORDS = {
+    "ms/token": "measured",
+    "planned": "what the planner expected",
+    "by costs": "its steps by the cost profile",
+    "free drafts": "the least by the profile if all drafts were right and cost "
+    "nothing; in brackets how much longer was measured",
+    "draft model": "the same, if the draft model wrote them",
+}
+HELP = """\
+treespec regret SWEEP [key=value ...] tells how far a planner was from the best fixed
+strategy of a sweep, chosen in hindsight per category, and from all-knowing drafts.
+
+  treespec -m policy=planner,chain controller.max_depth=3,5 sweep_name=plans
+  treespec regret outputs/plans planner=RUN
+
+  planner=RUN            the run in question, by its folder's name; needed unless just
+                         one run of the sweep has a planner
+  costs=FILE             a cost profile; otherwise the newest kept one of the run's
+                         models, drafter, threads and machine (treespec profile)
+
+The runs must have decoded the same prompts with the same models and settings.
+"""
+_USAGE = "see treespec regret --help"
 
 
 def regret_text(arguments: Sequence[str]) -> str:
-    """Return the report that the words after ``treespec regret`` ask for.
+    """Return the report, or the help, that the words after ``regret`` ask for.
 
     Raises:
         TreespecError: They ask for nothing, or the runs do not compare.
     """
+    if not {"-h", "--help"}.isdisjoint(arguments):
+        return HELP
     options = {"planner": "", "costs": ""}
     folders = []
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if equals and name in options:
             options[name] = value
+        elif equals and "/" not in name:
+            raise unknown_name("key of regret", name, options)
         else:
             folders.append(argument)
     if len(folders) != 1:
@@ -61,8 +89,8 @@ def render(report: RegretReport) -> str:
     """Return the tables, each with what its words mean."""
     parts = [
         _strategies(report),
-        [*_regrets(report), *wrap(_REGRET_WORDS, _WIDTH)],
-        [*_bounds(report.rows), *wrap(_BOUND_WORDS, _WIDTH)],
+        [*_regrets(report), "", *_explained(_REGRET_WORDS)],
+        [*_bounds(report), "", *_explained(_BOUND_WORDS)],
         wrap(_break_even(report), _WIDTH),
         [
             line
@@ -77,11 +105,27 @@ def _strategies(report: RegretReport) -> list[str]:
     """List what was compared; further tables name a strategy by its number."""
     lines = [" no.  ms/token  run               strategy"]
     for number, contender in enumerate(_numbered(report)):
-        note = _note(report, contender)
-        name = contender.name[: _STRATEGY - len(note)]
-        time, key = _token_ms(contender), contender.run_key[:16]
-        lines.append(f"{number:>4}  {time:>8}  {key:<16}  {name}{note}")
+        name = contender.name + _note(report, contender)
+        time, key = _token_ms(contender), shorten(contender.run_key, _KEY)
+        first, *rest = wrap(name, _STRATEGY)
+        lines.append(f"{number:>4}  {time:>8}  {key:<{_KEY}}  {first}")
+        lines += [" " * (_WIDTH - _STRATEGY) + line for line in rest]
     return lines
+
+
+def _explained(words: Mapping[str, str]) -> list[str]:
+    """Return the meaning of each column."""
+    width = max(map(len, words))
+    return [
+        line
+        for name, meaning in words.items()
+        for line in wrap(
+            f"{name:<{width}}  {meaning}",
+            _WIDTH,
+            initial_indent="  ",
+            subsequent_indent=" " * (width + 4),
+        )
+    ]
 
 
 def _numbered(report: RegretReport) -> list[Contender]:
@@ -96,36 +140,47 @@ def _note(report: RegretReport, contender: Contender) -> str:
 
 
 def _regrets(report: RegretReport) -> list[str]:
+    width = _category_width(report)
     header = (
-        f"{'category':<{_CATEGORY}}  {'best in hindsight':<{_BEST}}  {'regret':>7}  "
-        f"{'95% interval':<16}  {'speed-up':>8}  {'by costs':>8}  {'kept':>4}"
+        f"{'category':<{width}}  {'best in hindsight':<{_CATEGORY_AND_BEST - width}}  "
+        f"{'regret':>7}  {'95% interval':<16}  {'speed-up':>8}  {'by costs':>8}  "
+        f"{'kept':>4}"
     )
-    return [header, *(_regret(report, row) for row in report.rows)]
+    return [header, *(_regret(report, row, width) for row in report.rows)]
 
 
-def _regret(report: RegretReport, row: CategoryRegret) -> str:
-    found, name = row.regret, row.category[:_CATEGORY]
+def _category_width(report: RegretReport) -> int:
+    """Return the room that categories take in both tables."""
+    longest = max((len(row.category) for row in report.rows), default=0)
+    return min(_CATEGORY, max(len("category"), longest))
+
+
+def _regret(report: RegretReport, row: CategoryRegret, width: int) -> str:
+    found, name = row.regret, shorten(row.category, width)
     if found is None:
-        return f"{name:<{_CATEGORY}}  {'nothing to decode':<{_BEST}}"
+        return f"{name:<{width}}  nothing to decode"
     ids = [(rival.run_key, rival.name) for rival in _numbered(report)]
     number = ids.index((found.best.run_key, found.best.name))
-    best = f"{number} {found.best.name}"[:_BEST]
+    room = _CATEGORY_AND_BEST - width
+    best = f"{number} {shorten(found.best.name, room - len(f'{number} '))}"
     return (
-        f"{name:<{_CATEGORY}}  {best:<{_BEST}}  {_percent(found.ratio):>7}  "
+        f"{name:<{width}}  {best:<{room}}  {_percent(found.ratio):>7}  "
         f"{_interval(found.interval):<16}  {_percent(found.of_speedup):>8}  "
         f"{_percent(found.priced):>8}  {_share(row.first_choice_acceptance):>4}"
     )
 
 
-def _bounds(rows: Sequence[CategoryRegret]) -> list[str]:
+def _bounds(report: RegretReport) -> list[str]:
+    width = _category_width(report)
     header = (
-        f"{'category':<{_CATEGORY}}  prompts  ms/token   planned  by costs  "
+        f"{'category':<{width}}  prompts  ms/token  planned  by costs  "
         f"{'free drafts':>14}  {'draft model':>14}"
     )
-    return [header, *(_bound(row) for row in rows if row.num_decoded)]
+    rows = (_bound(row, width) for row in report.rows if row.num_decoded)
+    return [header, *rows]
 
 
-def _bound(row: CategoryRegret) -> str:
+def _bound(row: CategoryRegret, width: int) -> str:
     bounds, num_tokens = row.bounds, row.num_decoded
     plain = (bounds.measured_s, bounds.planned_s, bounds.priced_s)
     measured, planned, priced = (_ms(seconds, num_tokens) for seconds in plain)
@@ -137,8 +192,8 @@ def _bound(row: CategoryRegret) -> str:
         for seconds in least
     )
     return (
-        f"{row.category[:_CATEGORY]:<{_CATEGORY}}  {row.num_prompts:>7}  "
-        f"{measured:>8}  {planned:>8}  {priced:>8}  {free:>14}  {chain:>14}"
+        f"{shorten(row.category, width):<{width}}  {row.num_prompts:>7}  "
+        f"{measured:>8}  {planned:>7}  {priced:>8}  {free:>14}  {chain:>14}"
     )
 
 

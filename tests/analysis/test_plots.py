@@ -158,6 +158,28 @@ def test_more_runs_than_can_be_told_apart_are_cut_and_told(results):
     assert f"the first {NUM_STYLES} of {NUM_STYLES + 2} runs" in chart.notes[0]
 
 
+def test_a_drafter_without_a_model_has_no_roofline_in_the_legend():
+    """A line of nothing was named; and sizes were counted that are not drawn."""
+    chart = plots.cost_profile(PROFILE)
+    names = [mark.name for mark in chart.panels[0].marks]
+    assert "target: roofline" in names
+    assert "draft: roofline" not in names
+    num_drawn = sum(
+        len(mark.x) for mark in chart.panels[0].marks if ":" not in mark.name
+    )
+    assert f"behind 8 tokens of text (n = {num_drawn} timed sizes)" in chart.title
+
+
+def test_what_is_kept_and_what_is_needed_of_a_run_look_alike(results):
+    """A colour is a run: with two runs there were four, and two belonged together."""
+    marks = plots.break_even(results.only("k1", "k2")).panels[0].marks
+    styles = {}
+    for mark in marks:
+        styles.setdefault(mark.name.rpartition(": ")[0], set()).add(mark.style)
+    assert [len(found) for found in styles.values()] == [1, 1]
+    assert styles.popitem() != styles.popitem()
+
+
 @pytest.mark.parametrize("name", ["chart.pdf", "chart.svg", "chart.png"])
 def test_a_chart_is_saved_for_paper(one, tmp_path, name):
     assert plots.acceptance_by_depth(one).save(tmp_path / name).stat().st_size > 1000

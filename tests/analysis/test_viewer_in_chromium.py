@@ -4,7 +4,7 @@ import pytest
 
 from tests.analysis.chromium import chromium_page, find_chromium
 from tests.analysis.test_viewer import large_run
-from tests.analysis.traced import SMALL, drawn_outcome, save_run, save_tokenizer
+from tests.analysis.traced import SMALL, Drawn, drawn_outcome, save_run, save_tokenizer
 from treespec.analysis.viewer import view
 
 CHROMIUM = find_chromium()
@@ -114,6 +114,36 @@ def test_a_prompt_without_steps_says_so(small):
     small.key("ArrowRight")
     small.key("k")
     assert small.text("#place") == "step 0 of 1"
+
+
+def is_in_sight(page, selector):
+    return page.value(f"""
+      (() => {{ const at = document.querySelector('{selector}').getBoundingClientRect();
+        const seen = document.getElementById('stage').getBoundingClientRect();
+        return at.left >= seen.left - 1 && at.right <= seen.right + 1
+          && at.top >= seen.top - 1 && at.bottom <= seen.bottom + 1; }})()
+    """)
+
+
+def test_what_a_step_ends_with_and_what_is_found_are_in_sight(page, tmp_path):
+    """At the end of a long path the token that ended the step was out of the window."""
+    length = 24
+    chain = Drawn(tuple(range(length)), (13,) * length, tuple(range(1, length + 1)), 12)
+    wide = Drawn((0,) * 60, (*range(4, 6),) * 29 + (4, 14), (), 12)
+    folder = save_run(tmp_path, [drawn_outcome((chain, wide))])
+    view([str(folder)])
+    page.open(f"file://{folder}/view.html")
+    assert page.text(".node.chosen").startswith("★")
+    assert is_in_sight(page, ".node.chosen")
+    assert not is_in_sight(page, ".node.root")
+    page.key("ArrowRight")
+    assert is_in_sight(page, ".node.chosen")
+    for key in "/#14":
+        page.key(key)
+    page.settle()
+    assert page.text("#place") == "step 1 of 1"
+    assert page.value("document.querySelector('.node.chosen').dataset.node") == "60"
+    assert is_in_sight(page, ".node.chosen")
 
 
 def test_help_and_theme_have_keys(small):

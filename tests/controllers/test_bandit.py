@@ -123,6 +123,7 @@ def test_the_largest_budget_has_room_for_all() -> None:
         ((3,), "controller.budgets must be a list of depth, width and nodes"),
         (([[1, 2]],), "got [[1, 2]]"),
         (([[1, 1, 1], [1, 1, 1]],), "controller.budgets must differ"),
+        (([[0, 1, 0], [1, 0, 1]],), "controller.budgets[1]: max_width must be an"),
         (([[1, 0, 1]],), "max_width must be an integer >= 1, got 0"),
         (([[1, 1, 1]], -1.0), "controller.exploration must be >= 0, got -1.0"),
         (([[1, 1, 1]], NAN), "controller.exploration must be >= 0, got nan"),

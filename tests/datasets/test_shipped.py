@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from tests.test_build import composed
 from treespec.datasets.shipped import ShippedDataset
 
 CATEGORIES = (
@@ -47,6 +48,13 @@ def test_nine_shipped_prompts_are_one_of_each_kind_and_the_first_run_has_two():
     for count in (1, 2):
         prompts = ShippedDataset().load(9 * count)
         assert set(Counter(p.category for p in prompts).values()) == {count}
+
+
+def test_the_first_command_takes_two_of_each_kind_and_other_data_sets_all():
+    for option, count in (("shipped", 18), ("jsonl", None), ("spec_bench", None)):
+        assert composed(f"dataset={option}").num_prompts == count
+    assert composed("num_prompts=null").num_prompts is None
+    assert composed("num_prompts=9").num_prompts == 9
 
 
 def test_shipped_prompts_are_short_enough_for_a_first_run():

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
 
 from treespec.analysis.live import (
     config_columns,
@@ -21,6 +20,7 @@ from treespec.analysis.live import (
 )
 from treespec.analysis.schema import PROMPT_SCHEMA, Row, table_of
 from treespec.errors import TreespecError
+from treespec.files import read_json, read_text, read_yaml
 from treespec.sinks.rows import NODE_SCHEMA, SCHEMA, STEP_SCHEMA
 from treespec.sinks.run_folder import (
     CONFIG,
@@ -33,9 +33,8 @@ from treespec.sinks.run_folder import (
     SUMMARY,
 )
 from treespec.sinks.wandb import flatten
+from treespec.untimed import NUM_JOBS_BESIDE, without_speeds
 
-# The C parser is ten times as fast: a sweep has hundreds of configurations.
-_YAML: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _WAY_OUT = "run it again with force=true, or load it with the version that wrote it"
 
 
@@ -67,13 +66,12 @@ def load_folder(folder: Path) -> LoadedRun:
         TreespecError: A file is torn, or of another layout.
     """
     done = (folder / DONE).exists()
-    status = _json(folder / STATUS)
-    environment = _json(folder / ENVIRONMENT)
+    status = _found(read_json, folder / STATUS)
+    environment = _found(read_json, folder / ENVIRONMENT)
     if status:
         expect_schema(str(folder), status.get("schema", 1), environment)
-    config = _yaml(folder / CONFIG)
-    summary = _json(folder / SUMMARY, needed=done)
-    lines = _text(folder / PROMPTS, needed=done)
+    config = _found(read_yaml, folder / CONFIG)
+    summary = _found(read_json, folder / SUMMARY, needed=done)
     row = {
         "folder": str(folder),
         "sweep": config.get("sweep_name"),
@@ -85,10 +83,13 @@ def load_folder(folder: Path) -> LoadedRun:
         **config_columns(config),
         **summary_columns(flatten(summary)),
     }
+    prompts = _prompts(folder / PROMPTS, needed=done)
+    if summary.get(NUM_JOBS_BESIDE):
+        prompts = [without_speeds(prompt) for prompt in prompts]
     return LoadedRun(
         path=folder.absolute(),
         row=row,
-        prompts=table_of(_prompts(folder / PROMPTS, lines), PROMPT_SCHEMA),
+        prompts=table_of(prompts, PROMPT_SCHEMA),
         steps=_table(folder / STEPS, STEP_SCHEMA, needed=done),
         nodes=_table(folder / NODES, NODE_SCHEMA, needed=False),
         settings=setting_rows("", config),
@@ -118,8 +119,10 @@ def expect_schema(name: str, found: object, environment: Mapping[str, Any]) -> N
         )
 
 
-def _prompts(path: Path, text: str) -> list[Row]:
-    rows = []
+def _prompts(path: Path, *, needed: bool) -> list[Row]:
+    if not path.exists() and not needed:
+        return []
+    rows, text = [], read_text(path, _WAY_OUT)
     for number, line in enumerate(text.splitlines(keepends=True), start=1):
         if not line.endswith("\n"):  # a kill cut it, or it is just being written
             break
@@ -152,33 +155,8 @@ def _table(path: Path, schema: pa.Schema, *, needed: bool) -> pa.Table:
     return table
 
 
-def _json(path: Path, *, needed: bool = False) -> dict[str, Any]:
-    text = _text(path, needed=needed)
-    if not text:
-        return {}
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise TreespecError(f"{path}: not JSON: {error}; {_WAY_OUT}") from error
-    if not isinstance(content, dict):
-        raise TreespecError(f"{path}: must hold one JSON object; {_WAY_OUT}")
-    return content
-
-
-def _yaml(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.load(_text(path, needed=False), Loader=_YAML)
-    except (yaml.YAMLError, RecursionError) as error:
-        first = str(error).splitlines()[0]
-        raise TreespecError(f"{path}: not YAML: {first}; {_WAY_OUT}") from error
-    return content if isinstance(content, dict) else {}
-
-
-def _text(path: Path, *, needed: bool) -> str:
-    if not path.exists() and not needed:
-        return ""
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
-        raise TreespecError(f"{path}: cannot be read: {reason}; {_WAY_OUT}") from error
+def _found(
+    read: Callable[[Path, str], dict[str, Any]], path: Path, *, needed: bool = False
+) -> dict[str, Any]:
+    """Return what a file holds; nothing if there is none and none is needed."""
+    return read(path, _WAY_OUT) if needed or path.exists() else {}

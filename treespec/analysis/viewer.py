@@ -37,10 +37,11 @@ trace=nodes.
   treespec view RUN                        writes RUN/view.html, a page to browse the
                     steps of all prompts; it needs no network and no server
   treespec view RUN format=text            prints the trees; prompt=ID step=N for some
-  treespec view RUN format=svg step=N      writes one step for a paper; prompt=ID
+  treespec view RUN format=svg prompt=ID step=N
+                    writes one step for a paper
 
   format=html|text|svg   what to make (html)
-  prompt=ID              a prompt by its id (text: all; svg: the only one)
+  prompt=ID              a prompt by its id (text: all; svg: needed, if there are more)
   step=N                 a step by its number, from 0 (text: all; svg: needed)
   output=FILE            where to write (html: RUN/view.html; svg: RUN/view.svg; text:
                          the terminal)

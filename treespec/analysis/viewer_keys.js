@@ -7,7 +7,7 @@ function nextNode(direction) {
   const at = order.indexOf(state.node) + direction;
   const node = order[Math.max(0, Math.min(order.length - 1, at))];
   choose(node);
-  nodeGroups[node].scrollIntoView({ block: "nearest", inline: "nearest" });
+  reveal(node);
 }
 function toggleTheme() {
   const { dataset } = document.documentElement;

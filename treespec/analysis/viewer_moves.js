@@ -132,7 +132,10 @@ function nextHit(direction) {
   if (found.prompt === state.prompt) go(found.step);
   else goPrompt(found.prompt, found.step);
   const node = step().tokens.findIndex((token, place) => place && matches(token));
-  if (node > 0) choose(node);
+  if (node > 0) {
+    choose(node);
+    reveal(node);
+  }
   showMatches();
 }
 function showMatches() {

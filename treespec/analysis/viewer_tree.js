@@ -58,6 +58,16 @@ function showTree() {
   choose(tree.next_kind ? tree.tokens.length - 1 : 0);
   stage.scrollLeft = 0;
   stage.scrollTop = boxes[0].y * scale - stage.clientHeight / 2;
+  reveal(state.node);
+}
+/** Scroll the stage, and never the page, until a node is in sight. */
+function reveal(node) {
+  const stage = $("stage"), seen = stage.getBoundingClientRect();
+  const at = nodeGroups[node].getBoundingClientRect();
+  const beyond = (low, high, least, most) =>
+    Math.min(low - least, 0) || Math.max(high - most, 0);
+  stage.scrollLeft += beyond(at.left, at.right, seen.left, seen.right);
+  stage.scrollTop += beyond(at.top, at.bottom, seen.top, seen.bottom);
 }
 function edge(tree, node, above, box) {
   const kind = kindOf(tree, node), start = above.left + above.width, bend = (start + box.left) / 2;

@@ -132,9 +132,9 @@ def _as_budgets(budgets: Sequence[object]) -> tuple[Budget, ...]:
     if not isinstance(budgets, list | tuple) or not budgets:
         raise TreespecError(rule)
     made = []
-    for budget in budgets:
+    for number, budget in enumerate(budgets):
         if isinstance(budget, list | tuple) and len(budget) == 3:
-            made.append(Budget(*budget))
+            made.append(_as_budget(budget, f"controller.budgets[{number}]"))
         elif isinstance(budget, Budget):
             made.append(budget)
         else:
@@ -144,6 +144,13 @@ def _as_budgets(budgets: Sequence[object]) -> tuple[Budget, ...]:
             f"controller.budgets must differ from each other, got {budgets!r}"
         )
     return tuple(made)
+
+
+def _as_budget(numbers: Sequence[int], key: str) -> Budget:
+    try:
+        return Budget(*numbers)
+    except TreespecError as error:
+        raise TreespecError(f"{key}: {error}") from error
 
 
 def _check_costs(costs: Sequence[float], num_budgets: int) -> None:

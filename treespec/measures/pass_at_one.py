@@ -1,4 +1,4 @@
-"""Does the code that a model wrote pass its tests? Running it is asked for, never given."""
+"""Does the code that a model wrote pass its tests? It runs only if that was allowed."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ class PassAtOne(AbstractQualityMeasure):
     def note(self) -> str:
         """Warn, and say what keeps the code in."""
         return (
-            "quality=pass_at_1 runs code that the model wrote, with your rights, kept in "
-            f"by {self.sandbox.run(_GOOD).kept_in_by}; that stops accidents, and is no "
-            "proof against malice"
+            "quality=pass_at_1 runs code that the model wrote, with your rights, kept "
+            f"in by {self.sandbox.run(_GOOD).kept_in_by}; that stops accidents, and is "
+            "no proof against malice"
         )
 
     def applies(self, prompt: Prompt, turn: int) -> bool:
@@ -104,7 +104,7 @@ def program_of(test: CodeTest, text: str, *, chat: bool) -> str:
     """
     if chat:
         block = _BLOCK.search(text)
-        # The prompt's own function has a docstring for a body; the answer's replaces it.
+        # The prompt's function has a docstring for a body; the answer's replaces it.
         before = test.prompt if _compiles(test.prompt) else ""
         code = f"{before}\n\n{block[1] if block else text}\n"
     else:

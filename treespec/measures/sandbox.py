@@ -1,10 +1,10 @@
 """Runs a program that nobody has read, and comes back whatever it does.
 
 The program gets a Python process of its own: no packages but the standard library, no
-environment, an empty folder, little time, memory and output. On Linux the kernel keeps it
-from opening other files (Landlock) and from making processes, sockets and signals
-(seccomp); everywhere, Python's audit hook refuses the same. It has passed only if it ran
-to its end and its process then says a word that the program was not given.
+environment, an empty folder, little time, memory and output. On Linux the kernel keeps
+it from opening other files (Landlock) and from making processes, sockets and signals
+(seccomp); everywhere, Python's audit hook refuses the same. It has passed only if it
+ran to its end and its process then says a word that the program was not given.
 
 This stops accidents and crude attacks. For models that you have reason to fear, run the
 whole of treespec in a virtual machine.

@@ -12,6 +12,7 @@ import resource
 import struct
 import sys
 import sysconfig
+from typing import Any
 
 _REFUSED = (
     "ctypes",
@@ -98,7 +99,7 @@ def main() -> None:
     os._exit(0)  # no handler of the program's comes after the verdict
 
 
-def limit(order: dict) -> None:
+def limit(order: dict[str, Any]) -> None:
     """Limit time, memory, output and processes."""
     seconds = int(order["timeout_s"]) + 1
     limits = {
@@ -147,13 +148,13 @@ def guard(roots: list[str]) -> None:
     """Refuse by Python's audit hook, which cannot be taken off again."""
     own = os.path.realpath(os.getcwd())
 
-    def within(path: object, folders: list[str]) -> bool:
+    def within(path: Any, folders: list[str]) -> bool:
         if isinstance(path, int):
             return path <= 2
         place = os.path.realpath(os.fsdecode(path))
         return any(place == f or place.startswith(f + os.sep) for f in folders)
 
-    def allowed(event: str, given: tuple) -> bool:
+    def allowed(event: str, given: tuple[Any, ...]) -> bool:
         paths = [p for p in given[:2] if isinstance(p, (str, bytes, os.PathLike))]
         if event == "open":
             paths = paths[:1] or [given[0]]
@@ -162,7 +163,7 @@ def guard(roots: list[str]) -> None:
             reads = event in _READING_EVENTS
         return all(within(path, [own, *roots] if reads else [own]) for path in paths)
 
-    def hook(event: str, given: tuple) -> None:
+    def hook(event: str, given: tuple[Any, ...]) -> None:
         if event in _PATH_EVENTS:
             if not allowed(event, given):
                 raise PermissionError(f"the sandbox refuses {event} of {given[0]!r}")
@@ -195,7 +196,7 @@ def landlock(libc: ctypes.CDLL, roots: list[str]) -> bool:
         if libc.syscall(_ADD_RULE, ruleset, 1, rule, 0) != 0:
             return False
         os.close(opened)
-    done = libc.syscall(_RESTRICT_SELF, ruleset, 0) == 0
+    done = bool(libc.syscall(_RESTRICT_SELF, ruleset, 0) == 0)
     os.close(ruleset)
     return done
 
@@ -208,7 +209,7 @@ def seccomp(libc: ctypes.CDLL) -> bool:
     architecture, refused, clone = known
     load, equal, at_least, bits, back = 0x20, 0x15, 0x35, 0x45, 0x06
 
-    def refuse(number: int, error: int) -> list:
+    def refuse(number: int, error: int) -> list[tuple[int, int, int, int]]:
         return [(equal, 0, 1, number), (back, 0, 0, _ERRNO | error)]
 
     lines = [
@@ -232,7 +233,7 @@ def seccomp(libc: ctypes.CDLL) -> bool:
     packed = b"".join(struct.pack("HBBI", *line) for line in lines)
     buffer = ctypes.create_string_buffer(packed, len(packed))
     program = struct.pack("HxxxxxxQ", len(lines), ctypes.addressof(buffer))
-    return libc.prctl(22, 2, program, 0, 0) == 0
+    return bool(libc.prctl(22, 2, program, 0, 0) == 0)
 
 
 if __name__ == "__main__":

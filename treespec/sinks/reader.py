@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
 
 from treespec.errors import TreespecError
+from treespec.files import read_json, read_text, read_yaml
 from treespec.metrics import Summary, summarize
 from treespec.outcome import PromptOutcome
 from treespec.sinks.rows import (
@@ -35,7 +35,9 @@ from treespec.sinks.run_folder import (
     SUMMARY,
     is_done,
 )
+from treespec.untimed import NUM_JOBS_BESIDE, with_neighbours
 
+_LEVELS = ("", "*/", "*/*/")
 # Prompt index -> mode -> rows in the order in which they were written.
 RowsByPrompt = defaultdict[int, dict[Mode, list[Row]]]
 
@@ -71,7 +73,7 @@ def read_run(folder: Path) -> Run:
     """
     if not is_done(folder):
         raise _unfinished(folder)
-    lines = _read(folder / PROMPTS).splitlines()
+    lines = read_text(folder / PROMPTS).splitlines()
     steps = _read_table(folder / STEPS, STEP_SCHEMA)
     nodes = _no_rows()
     if (folder / NODES).exists():
@@ -82,24 +84,40 @@ def read_run(folder: Path) -> Run:
     )
     if len(steps) > len(lines):
         raise TreespecError(f"{folder / STEPS}: has steps of prompts not in {PROMPTS}")
-    summary = _read_json(folder / SUMMARY)
+    summary = read_json(folder / SUMMARY)
     _check_summary(folder / SUMMARY, summary, outcomes)
     return Run(
         folder=folder,
-        config=_read_yaml(folder / CONFIG),
-        environment=_read_json(folder / ENVIRONMENT),
-        status=_read_json(folder / STATUS),
+        config=read_yaml(folder / CONFIG),
+        environment=read_json(folder / ENVIRONMENT),
+        status=read_json(folder / STATUS),
         outcomes=outcomes,
         summary=summary,
     )
+
+
+def run_folders(source: Path) -> list[Path]:
+    """Return the run folders at most two levels below a folder, sorted."""
+    found = {
+        path.parent
+        for level in _LEVELS
+        for name in (CONFIG, STATUS)
+        for path in source.glob(level + name)
+    }
+    # W&B keeps files of the same names inside of a run's folder.
+    return sorted(folder for folder in found if not _is_wandb(folder))
+
+
+def _is_wandb(folder: Path) -> bool:
+    return "wandb" in folder.parts[-3:] or any(folder.glob("*.wandb"))
 
 
 def _unfinished(folder: Path) -> TreespecError:
     """Return the error that tells what a run without ``DONE`` has left behind."""
     if not (folder / STATUS).exists():
         return TreespecError(f"{folder}: not a run folder: it has no {STATUS}")
-    status = _read_json(folder / STATUS)
-    lines = _read(folder / PROMPTS).splitlines(keepends=True)
+    status = read_json(folder / STATUS)
+    lines = read_text(folder / PROMPTS).splitlines(keepends=True)
     num_torn = sum(not line.endswith("\n") for line in lines)
     torn = f" and a torn line {len(lines)}" if num_torn else ""
     return TreespecError(
@@ -156,6 +174,8 @@ def _check_summary(
         if name not in summary:
             raise TreespecError(f"{path}: missing key {name!r}")
     recomputed = summarize(outcomes, *(summary[name] for name in given))
+    if NUM_JOBS_BESIDE in summary:
+        recomputed = with_neighbours(recomputed, summary[NUM_JOBS_BESIDE])
     where = _first_difference(summary, recomputed, "")
     if where is not None:
         raise TreespecError(
@@ -179,34 +199,3 @@ def _first_difference(left: Any, right: Any, where: str) -> str | None:
     if isinstance(left, float) and isinstance(right, float):
         return None if math.isclose(left, right, rel_tol=1e-9) else where
     return None if left == right else where
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
-        raise TreespecError(f"{path}: cannot be read: {reason}") from error
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    text = _read(path)
-    try:
-        content = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise TreespecError(f"{path}: not YAML: {reason}") from error
-    if not isinstance(content, dict):
-        raise TreespecError(f"{path}: is not the configuration of a run")
-    return content
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    text = _read(path)
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise TreespecError(f"{path}: not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise TreespecError(f"{path}: must hold one JSON object")
-    return content

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from treespec.errors import TreespecError
-from treespec.outcome import Divergence, PromptOutcome, Quality, Score
+from treespec.outcome import Divergence, PromptOutcome, Quality, Repeat, Score
 from treespec.types import GenerationResult, NodeTrace, StepRecord
 
 Row = dict[str, Any]
@@ -113,6 +113,7 @@ _PROMPT_KEYS = (
     "divergence",
     "quality",
     "scores",
+    "repeats",
     "prompt_tokens",
     *MODES,
 )
@@ -131,6 +132,7 @@ def prompt_row(index: int, outcome: PromptOutcome) -> Row:
         else asdict(outcome.divergence),
         "quality": None if outcome.quality is None else asdict(outcome.quality),
         "scores": [asdict(score) for score in outcome.scores],
+        "repeats": [asdict(repeat) for repeat in outcome.repeats],
         "prompt_tokens": list(outcome.speculative.prompt_tokens),
         "speculative": _result_row(outcome.speculative),
         "baseline": _result_row(outcome.baseline),
@@ -195,6 +197,8 @@ def read_outcome(
     quality = row["quality"]
     if quality is not None:
         expect_keys(quality, [f.name for f in fields(Quality)])
+    for repeat in row["repeats"]:
+        expect_keys(repeat, [f.name for f in fields(Repeat)])
     return PromptOutcome(
         id=row["id"],
         category=row["category"],
@@ -203,6 +207,7 @@ def read_outcome(
         divergence=None if divergence is None else Divergence(**divergence),
         quality=None if quality is None else Quality(**quality),
         scores=tuple(map(_read_score, row["scores"])),
+        repeats=tuple(Repeat(**repeat) for repeat in row["repeats"]),
         speculative=_read_result(row, "speculative", steps, nodes),
         baseline=_read_result(row, "baseline", steps, nodes),
     )

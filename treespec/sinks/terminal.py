@@ -12,6 +12,7 @@ from treespec.forecasts import off_share
 from treespec.metrics import MIN_PROMPTS_FOR_INTERVAL, PLAIN, Summary
 from treespec.outcome import FAR, PromptOutcome
 from treespec.sinks.base import AbstractSink, RunInfo, RunStatus
+from treespec.untimed import NUM_JOBS_BESIDE
 
 _WIDTH = 88
 _LABEL = 16
@@ -19,6 +20,7 @@ _MEANING = 26
 _MAX_REASONS = 3
 _MAX_DEPTHS = 8
 _UNEVEN = 1.5
+_NOISY = 0.05
 _MAX_DIVERGENCES = 6
 _MAX_NAME = 16
 
@@ -57,13 +59,14 @@ def render(summary: Summary) -> str:
     """Return the table of a summary: plain text, at most 88 columns wide."""
     return "\n".join(
         [
-            *_speed(summary),
+            *_speed_or_why_not(summary),
             *_acceptance(summary),
             *_optimum(summary),
             *_forecast(summary["forecast"]),
             *_off(summary["reason_share"]),
-            *_time(summary),
+            *([] if summary.get(NUM_JOBS_BESIDE) else _time(summary)),
             *_disturbance(summary),
+            *_repeats(summary["repeats"]),
             "",
             *_categories(summary),
             "",
@@ -72,6 +75,27 @@ def render(summary: Summary) -> str:
             *(_measure(name, found) for name, found in summary["quality"].items()),
             *_divergences(summary["divergences"]),
         ]
+    )
+
+
+def _speed_or_why_not(summary: Summary) -> list[str]:
+    """Tell the speed, or which other jobs made it no speed of this one."""
+    num_jobs = summary.get(NUM_JOBS_BESIDE)
+    if not num_jobs:
+        return _speed(summary)
+    jobs = "another job" if num_jobs == 1 else f"{num_jobs} other jobs"
+    return [
+        _line("Speed-up", "untold", f"{jobs} ran beside it on the same device; run it"),
+        _line("", "", "again alone, with force=true, to time it"),
+        _length(summary),
+    ]
+
+
+def _length(summary: Summary) -> str:
+    return _line(
+        "Tokens/forward",
+        _number(summary["mean_acceptance_length"], 2),
+        "new tokens per target forward (1.00 without speculation)",
     )
 
 
@@ -84,17 +108,15 @@ def _speed(summary: Summary) -> list[str]:
     )
     return [
         _line("Speed-up", _times(summary["speedup"]), spread),
+        *_per_prompt(summary),
+        *_resolution(summary),
         _line(
             "Tokens/second",
             _number(summary["tokens_per_second"], 1),
             f"{_number(summary['baseline_tokens_per_second'], 1)} "
             f"{_without(summary)}, on the same prompts",
         ),
-        _line(
-            "Tokens/forward",
-            _number(summary["mean_acceptance_length"], 2),
-            "new tokens per target forward (1.00 without speculation)",
-        ),
+        _length(summary),
     ]
 
 
@@ -102,6 +124,26 @@ def _without(summary: Summary) -> str:
     """Return how the baseline is told."""
     name = summary["baseline"]
     return "without speculation" if name == PLAIN else f"by {name}"
+
+
+def _per_prompt(summary: Summary) -> list[str]:
+    """Tell the mean in which every prompt counts the same, if it has an interval."""
+    interval = summary["speedup_geomean_ci95"]
+    if interval is None:
+        return []
+    spread = f"95% interval {_times(interval[0])} to {_times(interval[1])}"
+    mean = _times(summary["speedup_geomean"])
+    return [_line("  by prompt", mean, f"geometric mean over prompts, {spread}")]
+
+
+def _resolution(summary: Summary) -> list[str]:
+    """Tell which speed-ups so many prompts could not have shown."""
+    least = summary["detectable_speedup"]
+    if least is None or summary["speedup_ci95"] is None:
+        return []
+    count = summary["num_prompts"]
+    words = f"smaller speed-ups cannot be told from none with these {count} prompts"
+    return [_line("  resolution", _percent(least), words)]
 
 
 def _acceptance(summary: Summary) -> list[str]:
@@ -208,6 +250,22 @@ def _disturbance(summary: Summary) -> list[str]:
         _line("Disturbed", f"{spread:.1f}x", "is what one plain step in ten took, or"),
         _line("", "", "more, of the usual time: is the machine busy with other work?"),
     ]
+
+
+def _repeats(repeats: Mapping[str, Any]) -> list[str]:
+    """Tell how far measurements of one prompt lie apart, and warn if they are noisy."""
+    spread, differing = repeats["speedup_spread"], repeats["num_differing"]
+    lines = []
+    if spread is not None:
+        words = f"between {repeats['num_repeats']} measurements of a prompt's speed-up"
+        lines.append(_line("Noise", f"{100 * spread:.1f}%", words))
+    if spread is not None and spread > _NOISY:
+        words = "disturbed: is the machine busy with other work?"
+        lines.append(_line("", "", words))
+    if differing:
+        words = f"texts differ between measurements of {differing} prompts"
+        lines.append(_line("", "", words))
+    return lines
 
 
 def _categories(summary: Summary) -> list[str]:

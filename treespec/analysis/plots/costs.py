@@ -58,17 +58,15 @@ def cost_profile(profile: Profile) -> Chart:
         marks += [
             _curve(str(model), rows, style),
             Points(f"{model}: fit", x, _ms(rows["fitted"]), style=style, mark="none"),
-            Points(
-                f"{model}: roofline",
-                x,
-                _ms(rows["floor"]),
-                style=style + 2,
-                mark="none",
-            ),
         ]
+        if rows["floor"].notna().any():  # a drafter without a model has none
+            floor = _ms(rows["floor"])
+            roof = Points(f"{model}: roofline", x, floor, style=style + 2, mark="none")
+            marks.append(roof)
     panel = _panel(marks, "Time of a forward (ms)")
-    title = f"Cost profile (n = {counted(len(frame), 'timed size')})"
-    return Chart(title, (panel,), (), frame)
+    n = counted(len(shortest), "timed size")
+    length = counted(int(shortest["length"].iloc[0]), "token")
+    return Chart(f"Cost profile behind {length} of text (n = {n})", (panel,), (), frame)
 
 
 def measured_costs(results: Results) -> Chart:

@@ -23,7 +23,7 @@ def break_even(results: Results) -> Chart:
     if frame.empty or frame["break_even"].isna().all():
         return nothing(title, results, "No step was timed on both sides.", frame)
     marks: list[Points] = []
-    for kind in list(kinds(results, frame))[: NUM_STYLES // 2]:
+    for kind in list(kinds(results, frame))[:NUM_STYLES]:
         rows = kind.rows
         x = floats(rows["num_nodes"])
         kept = Points(
@@ -33,7 +33,7 @@ def break_even(results: Results) -> Chart:
             low=floats(rows["low"]),
             high=floats(rows["high"]),
             join="none",
-            style=2 * kind.style,
+            style=kind.style,
             dodge=kind.dodge,
             labels=tuple(counted(int(n), "step") for n in rows["num_steps"]),
         )
@@ -41,7 +41,7 @@ def break_even(results: Results) -> Chart:
             name=f"{kind.label}: needed to break even",
             x=x,
             y=floats(rows["break_even"]),
-            style=2 * kind.style + 1,
+            style=kind.style,
             mark="none",
         )
         marks += [kept, least]
