@@ -379,7 +379,7 @@ def _feasibility(arguments: list[str]) -> int | tuple[Attempt, list[str]]:
         from treespec.build import build_job  # noqa: PLC0415
 
         try:
-            report = pair_report(request, build_job(config, trusted=_typed_targets()))
+            report = pair_report(request, build_job(config, trusted=typed_targets()))
         except TreespecError as error:
             return BAD_INPUT, str(error)
         except Exception as error:  # one job must not take the others with it
