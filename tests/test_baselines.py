@@ -309,13 +309,6 @@ class Lying(TreeAttention):
         (["baseline=hf_prompt_lookup", "baseline.num_tokens=0"], ">= 1, got 0"),
         (["baseline=hf_generate", "baseline.use_cache=2"], "must be true or false"),
         (["baseline=hf"], "Available: autoregressive, hf_assisted"),
-        (
-            [
-                "baseline=hf_generate",
-                "+sampling.processors=[{_target_:treespec.sampling.Sampling}]",
-            ],
-            "sampling.processors",
-        ),
     ],
 )
 def test_what_a_baseline_cannot_do_is_told_in_one_line(command, overrides, told):
@@ -341,6 +334,28 @@ def test_the_plain_baseline_needs_no_models(decoder):
     assert ready.name == "autoregressive"
     assert ready.decodes.generate([PROMPT], Sampling(), 5)
     Autoregressive().check(Sampling(), 8)
+
+
+def test_stock_baselines_refuse_processors_of_the_users():
+    sampling = Sampling(processors=(lambda histories, logits: logits,))
+    with pytest.raises(TreespecError, match=r"sampling\.processors; drop them"):
+        HfGenerate().check(sampling, 1)
+
+
+def test_transformers_stops_where_the_text_ends(decoder, stock):
+    """It asks whether to stop before it hands the token over: one forward too many,
+    which no timing sees, as the text has ended before it."""
+    letters = replace(decoder, tokenizer=Letters(), eos_ids=frozenset())
+    stop = letters.generate([PROMPT], max_new_tokens=20)[0].text[5:7]
+    forwards = []
+    hook = stock["pair.target"].model.register_forward_hook(
+        lambda *_: forwards.append(1)
+    )
+    ready = HfGenerate().ready(letters, GREEDY, stock)
+    (result,) = ready.decodes.generate([PROMPT], GREEDY, 20, 0, [stop])
+    hook.remove()
+    assert len(result.tokens) <= len(forwards) <= len(result.tokens) + 1 < 20
+    assert len(result.token_times_s) == len(result.tokens)
 
 
 def test_stock_baselines_refuse_several_prompts_at_once():
