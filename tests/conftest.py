@@ -95,8 +95,7 @@ def command(
         if tiny and verb is None:
             given = [*given, *_simple(arguments)]
         first = [verb] if verb else []
-        monkeypatch.setattr("sys.argv", ["treespec", *first, *given, *arguments])
-        code = run_command()
+        code = run_command([*first, *given, *arguments])
         return Ended(code, *capfd.readouterr())
 
     return run

@@ -15,13 +15,14 @@ from treespec.audit import Ending, _Judge, audit, texts_must_agree
 from treespec.controllers import Constant
 from treespec.decoder import SpeculativeDecoder
 from treespec.drafters import DraftModel, PromptLookup
-from treespec.measure import Measurement, Task, measure
+from treespec.measure import Measurement, measure
 from treespec.models.base import ModelOutput
 from treespec.models.huggingface import HuggingFaceModel
 from treespec.models.table import TableModel
 from treespec.policies import TopKTree
 from treespec.rereading import Reader
 from treespec.sampling import Sampling
+from treespec.tasks import Task
 from treespec.tree import ancestor_mask
 from treespec.types import GenerationResult
 from treespec.verifiers import TreeAttention

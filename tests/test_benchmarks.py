@@ -1,9 +1,18 @@
-"""What the benchmark of the planner makes of its timings, without a model."""
+"""What benchmarks make of their timings, without a model."""
 
 import importlib
 from pathlib import Path
 
 import pytest
+
+from treespec import decoder, recording
+from treespec.acceptance import Greedy
+from treespec.controllers import Constant
+from treespec.decoder import SpeculativeDecoder
+from treespec.drafters import PromptLookup
+from treespec.models.table import TableModel
+from treespec.policies import Chain
+from treespec.verifiers import TreeAttention
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 
@@ -138,3 +147,31 @@ def test_all_default_methods_exist(module):
     for names in (planner.PAIR, planner.ALONE, planner.SAMPLED, planner.USELESS):
         for name in names.split(","):
             assert planner.is_peer(name) != planner.is_ours(name), name
+
+
+def test_recording_is_timed_by_part_and_left_as_it_was(module, capsys):
+    """What is not recorded takes no time, and nobody else is watched afterwards."""
+    bench, common = module("recording"), module("common")
+    before = (decoder.record_step, decoder.trace_nodes, recording._optima)
+    model = TableModel(lambda text: [float(token == 1) for token in range(5)], 5)
+    toy = SpeculativeDecoder(
+        target=model,
+        drafter=PromptLookup(),
+        policy=Chain(),
+        acceptance=Greedy(),
+        verifier=TreeAttention(),
+        controller=Constant(2, 1, 2),
+    )
+    tasks = [common.Task(name, "x", (0, 1, 1, 1)) for name in "ab"]
+    turns = bench.measure(toy, tasks, 9, 2)
+    assert [len(turns[way]["a"]) for way in bench.WAYS] == [2, 2, 2]
+    nothing, steps, nodes = (turns[way]["b"][0] for way in bench.WAYS)
+    assert set(nothing.spent.values()) == {0.0}
+    assert steps.spent["step records"] > 0 == steps.spent["node records"]
+    assert min(nodes.spent.values()) > 0
+    assert nodes.num_nodes == steps.num_nodes > 0
+    assert (decoder.record_step, decoder.trace_nodes, recording._optima) == before
+    bench.show(turns)
+    shown = capsys.readouterr().out
+    assert "nodes  optimal acceptance" in shown
+    assert "nodes over steps" in shown

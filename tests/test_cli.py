@@ -377,11 +377,9 @@ def test_one_failing_job_does_not_take_the_sweep_with_it(command, tmp_path):
         "policy=chain,boom,top_k_tree",
     )
     assert ended.code == 1
-    assert "3 jobs: 2 ok, 1 failed" in ended.out
-    assert re.search(
-        r"\[1\] failed policy=boom: RuntimeError: out of memory", ended.out
-    )
-    runs = sorted((tmp_path / "outputs/default").iterdir())
+    assert "3 jobs: 2 done, 1 failed, 0 missing" in ended.out
+    assert "  failed   policy=boom: RuntimeError: out of memory" in ended.out
+    runs = sorted((tmp_path / "outputs/default").glob("*/"))
     states = [json.loads((run / "status.json").read_text()) for run in runs]
     assert sorted(state["status"] for state in states) == ["done", "done", "failed"]
     (failed,) = (state for state in states if state["status"] == "failed")
@@ -392,7 +390,7 @@ def test_one_failing_job_does_not_take_the_sweep_with_it(command, tmp_path):
 
 
 def test_every_job_of_a_sweep_has_its_own_wandb_run(command, read_runs, monkeypatch):
-    """``WANDB_RUN_ID``, or a run left open, used to merge the jobs of a sweep."""
+    """Public case 41: ``WANDB_RUN_ID``, or a run left open, merged a sweep's jobs."""
     monkeypatch.setenv("WANDB_RUN_ID", "the-same-for-all")
     ended = command("wandb.mode=offline", "-m", "controller.max_depth=1,2,3")
     assert ended.code == 0
@@ -409,8 +407,8 @@ def test_every_job_of_a_sweep_has_its_own_wandb_run(command, read_runs, monkeypa
         assert run.folder.name in text
         depth = run.config["controller"]["max_depth"]
         assert re.search(rf"max_depth[^0-9]+{depth}\b", text)
-        lengths = [r for r in records if r["type"] == "history"]
-        assert len(lengths) == 3
+        rows = [r["history"]["item"] for r in records if r["type"] == "history"]
+        assert [row["prompt_idx"] for row in rows if "prompt_idx" in row] == [0, 1, 2]
 
 
 def test_ctrl_c_keeps_what_was_finished(command, tmp_path, monkeypatch):
@@ -437,6 +435,7 @@ def test_ctrl_c_keeps_what_was_finished(command, tmp_path, monkeypatch):
 def test_a_run_is_repeated_from_its_saved_configuration_alone(
     command, read_runs, tmp_path, monkeypatch, tiny_files
 ):
+    """Public case 43: also from another folder, and with every word that it took."""
     monkeypatch.chdir(tiny_files.prompts.parent)  # relative paths must not matter
     command(
         "dataset.path=prompts.jsonl", "acceptance=sample_and_match",
@@ -452,7 +451,14 @@ def test_a_run_is_repeated_from_its_saved_configuration_alone(
     assert ended.errors == []
     (second,) = read_runs("second")
     assert second.folder.name == first.folder.name
-    assert second.config["seed"] == 0
+    for run in (first, second):
+        model = run.environment["models"]["target"]
+        assert run.config["seed"] == 0
+        assert run.config["sampling"]["temperature"] > 0
+        assert all(run.environment["packages"][n] for n in ("torch", "transformers"))
+        assert {"git", "python", "num_threads"} <= run.environment.keys()
+        assert model["attn_implementation"] == "treespec"
+        assert {"name", "revision", "sha256", "dtype", "device"} <= model.keys()
     for one, other in zip(first.outcomes, second.outcomes, strict=True):
         assert one.speculative.tokens == other.speculative.tokens
         assert one.baseline.tokens == other.baseline.tokens

@@ -17,8 +17,8 @@ ONLY_IN = {
     "pandas": "analysis/",
     "matplotlib": "analysis/",
     "plotly": "analysis/",
-    "hydra": ("build.py", "cli.py"),
-    "omegaconf": ("build.py", "cli.py"),
+    "hydra": ("build.py", "cli.py", "compose.py", "sweeping.py"),
+    "omegaconf": ("build.py", "cli.py", "compose.py", "sweeping.py"),
 }
 ROW = re.compile(r"^\| (\d) \| ([`\w ]+) \|", re.MULTILINE)
 

@@ -7,10 +7,13 @@ from treespec.acceptance import Greedy
 from treespec.controllers import Constant
 from treespec.decoder import SpeculativeDecoder
 from treespec.drafters import PromptLookup
-from treespec.measure import Measurement, Task, measure, prompt_seed
+from treespec.drafters.suffix_memory import SuffixMemory
+from treespec.errors import TreespecError
+from treespec.measure import Measurement, measure
 from treespec.models.table import TableModel
 from treespec.policies import Chain
 from treespec.sampling import Sampling
+from treespec.tasks import Task, prompt_seed
 from treespec.verifiers import TreeAttention
 
 VOCAB = 5
@@ -72,7 +75,7 @@ class SlowModel(TableModel):
 
 
 def test_the_clock_sees_neither_warm_up_nor_prefill_in_decoding(monkeypatch):
-    """First calls used to be timed, and prefill counted as decoding."""
+    """Public case 35: first calls used to be timed, and prefill counted as decoding."""
     model = SlowModel(counting, VOCAB)
     monkeypatch.setattr("treespec.stopwatch.time", model)
     summary, (outcome,) = measured(decoder_of(model), tasks_of(1), max_new_tokens=21)
@@ -87,6 +90,8 @@ def test_the_clock_sees_neither_warm_up_nor_prefill_in_decoding(monkeypatch):
         )
         assert parts_s == pytest.approx(sum(s.step_s for s in result.steps))
         assert sum(s.step_s for s in result.steps) == pytest.approx(result.decode_s)
+    assert baseline.prompt_tokens == speculative.prompt_tokens
+    assert len(baseline.tokens) == len(speculative.tokens) == 21
     assert len(baseline.steps) == 20
     assert len(speculative.steps) < 10
     assert summary["tokens_per_second"] == pytest.approx(20 / speculative.decode_s)
@@ -95,6 +100,7 @@ def test_the_clock_sees_neither_warm_up_nor_prefill_in_decoding(monkeypatch):
 
 
 def test_the_warm_up_meets_every_number_of_rows():
+    """Public case 35: adaptive trees first met their size under the clock."""
     model = TableModel(never_repeating, VOCAB)
     measured(decoder_of(model, max_depth=7), tasks_of(1), max_new_tokens=1)
     assert set(range(2, 9)) <= {rows.tokens.shape[0] for rows in model.forwards}
@@ -142,3 +148,69 @@ def test_a_prompts_seed_comes_from_the_runs_seed_and_its_own_id():
     assert prompt_seed(0, "a") == prompt_seed(0, "a")
     assert len({prompt_seed(0, "a"), prompt_seed(1, "a"), prompt_seed(0, "b")}) == 3
     assert 0 <= prompt_seed(0, "a") < 2**63
+
+
+class EverSlower(TableModel):
+    """The n-th text takes n times 10 ms a step; is also the clock."""
+
+    now_s = 0.0
+    num_texts = 0
+
+    def perf_counter(self):
+        return self.now_s
+
+    def forward(self, rows, cache, hidden_layers=()):
+        self.num_texts += rows.tokens.shape[0] > 8
+        self.now_s += 0.01 * self.num_texts
+        return super().forward(rows, cache, hidden_layers)
+
+
+def test_repeats_are_taken_in_turns_and_the_median_counts(monkeypatch):
+    """Plain, fast; fast, plain; plain, fast: plain are the texts 1, 4 and 5."""
+    model = EverSlower(never_repeating, VOCAB)
+    monkeypatch.setattr("treespec.stopwatch.time", model)
+    summary, (outcome,) = measured(
+        decoder_of(model), tasks_of(1), max_new_tokens=5, warmup=False, repeats=3
+    )
+    repeats = outcome.repeats
+    assert [round(r.baseline_s / 4, 3) for r in repeats] == [0.01, 0.04, 0.05]
+    assert outcome.baseline.decode_s == repeats[1].baseline_s
+    middle = sorted(r.speculative_s for r in repeats)[1]
+    assert outcome.speculative.decode_s == middle
+    assert all(repeat.agrees for repeat in repeats)
+    assert summary["repeats"]["num_repeats"] == 3
+    assert summary["repeats"]["speedup_spread"] > 0.1
+    assert summary["num_prompts"] == 1
+
+
+def test_one_measurement_leaves_no_repeats():
+    _, (outcome,) = measured(decoder_of(TableModel(counting, VOCAB)), tasks_of(1))
+    assert outcome.repeats == ()
+
+
+def test_a_text_that_changes_between_measurements_is_told():
+    """It would be compared with times of another text."""
+
+    def fickle(text):
+        fickle.num_asked += 1
+        return [float(token == fickle.num_asked // 40 % 3) for token in range(VOCAB)]
+
+    fickle.num_asked = 0
+    _, (outcome,) = measured(
+        decoder_of(TableModel(fickle, VOCAB), max_depth=0),
+        tasks_of(1),
+        warmup=False,
+        repeats=3,
+    )
+    assert not all(repeat.agrees for repeat in outcome.repeats)
+
+
+def test_repeats_with_a_drafter_that_remembers_are_refused():
+    """The second measurement would find the whole text in its memory."""
+    decoder = dataclasses.replace(
+        decoder_of(TableModel(counting, VOCAB)),
+        drafter=PromptLookup(memory=SuffixMemory()),
+    )
+    with pytest.raises(TreespecError, match="repeats=2 would measure what PromptLook"):
+        measured(decoder, tasks_of(1), repeats=2)
+    measured(decoder, tasks_of(1), repeats=1)

@@ -24,13 +24,15 @@ TREE_STEPS = make_steps((2, 0, 1), (2, 4))
 
 
 def test_chain_statistics_are_those_of_the_worked_example():
-    """A chain of four that accepts 4, 0, 2, 1: each number has one meaning.
+    """Public case 33. A chain of four accepts 4, 0, 2, 1: each number has one meaning.
 
     Projects have counted the bonus into "acceptance", skipped the first position, and
     divided by steps where others divide by drafted tokens.
     """
     steps = CHAIN_STEPS
+    assert len(steps) == 4
     assert sum(step.num_nodes for step in steps) == 16
+    assert sum(step.num_accepted for step in steps) == 7
     assert sum(step.num_committed for step in steps) == 11
     assert metrics.acceptance_rate(steps) == pytest.approx(0.4375)
     assert metrics.acceptance_rate_of_evaluated(steps) == pytest.approx(0.70)
@@ -44,6 +46,7 @@ def test_chain_statistics_are_those_of_the_worked_example():
 
 
 def test_tree_statistics_are_those_of_the_worked_example():
+    """Public case 33. Trees of 2 and 4 nodes, accepted to depths 2, 0 and 1."""
     steps = TREE_STEPS
     assert sum(step.num_nodes for step in steps) == 18
     assert sum(step.num_accepted for step in steps) == 3
@@ -58,6 +61,7 @@ def test_tree_statistics_are_those_of_the_worked_example():
 
 
 def test_autoregressive_decoding_commits_exactly_one_token_per_forward():
+    """Public case 33: some count it as 0, some as 2."""
     steps = make_steps((0,) * 10, ())
     assert metrics.mean_acceptance_length(steps) == 1.0
     assert metrics.skip_rate(steps) == 1.0
@@ -65,7 +69,7 @@ def test_autoregressive_decoding_commits_exactly_one_token_per_forward():
 
 
 def test_tokens_of_a_cut_step_count_nowhere():
-    """Three drafts were accepted, and the second was the end of the text."""
+    """Public case 33. Three drafts were accepted; the second was the text's end."""
     cut = replace(make_step(2, (1, 1, 1, 1)), num_committed=2, next_kind=None)
     assert metrics.mean_acceptance_length([cut]) == 2.0
     # Depth 3 was never compared, so it is neither a hit nor a miss there.
@@ -273,6 +277,8 @@ def test_summary_has_every_promised_name_over_all_and_per_category():
         "speedup": None,
         "speedup_ci95": None,
         "speedup_geomean": None,
+        "speedup_geomean_ci95": None,
+        "detectable_speedup": None,
         "tokens_per_second": None,
         "baseline_tokens_per_second": None,
         "mean_acceptance_length": None,
@@ -359,3 +365,20 @@ def test_a_run_with_slow_warm_up_and_prefill_reports_only_decode_steps():
     assert summary["ttft_ms"] == pytest.approx(200)
     assert summary["latency_ms"]["p50"] == pytest.approx(200 + 10 * 10)
     assert summary["tokens_per_second"] == pytest.approx(20 / 0.1)
+
+
+def test_the_geometric_mean_has_an_interval_of_its_own():
+    """Ratio of sums and geometric mean answer different questions."""
+    long = make_outcome("long", accepted=(2,) * 90)
+    outcomes = [make_outcome(str(i), accepted=(i % 2,) * 3) for i in range(7)]
+    summary = summarize([long, *outcomes], wall_s=1.0)
+    low, high = summary["speedup_geomean_ci95"]
+    assert low < summary["speedup_geomean"] < high < summary["speedup"]
+    assert summarize(outcomes[:4], wall_s=1.0)["speedup_geomean_ci95"] is None
+
+
+def test_prompts_that_scatter_more_show_less():
+    alike = [make_outcome(str(i), accepted=(1, i % 2, 1, 1)) for i in range(8)]
+    unlike = [make_outcome(str(i), accepted=(2 * (i % 2),) * 4) for i in range(8)]
+    least = [summarize(o, wall_s=1.0)["detectable_speedup"] for o in (alike, unlike)]
+    assert 0 < least[0] < 0.3 < least[1]

@@ -21,9 +21,14 @@ RULE = next(code for _, code in BLOCKS if code.startswith("# my_rule.py"))
 DRAFTER = next(code for _, code in BLOCKS if code.startswith("# my_drafter.py"))
 PYTHON = [code for _, code in BLOCKS if code.startswith(("from", "# test_my"))]
 (YAML,) = (code for kind, code in BLOCKS if kind == "yaml")
-COMMANDS = re.findall(r"^    (treespec (?!check ).*)$", README, flags=re.MULTILINE)
+COMMANDS = re.findall(
+    r"^    (treespec (?!check |collect ).*)$", README, flags=re.MULTILINE
+)
 VERBS = {"calibrate": "outputs/*/*/calibration.json", "profile": "cache/profiles/*"}
 """What a command leaves behind, if it is no run."""
+COLLECTED = re.findall(
+    r"^    (treespec -m .*)\n    (treespec collect .*)$", README, re.M
+)
 CHECKS = re.findall(r"^    (treespec check .*)$", README, flags=re.MULTILINE)
 SETUP = re.findall(r"^    pip install .*$", README, flags=re.MULTILINE)
 
@@ -77,6 +82,17 @@ def test_a_command_does_what_the_readme_says(
     assert (ended.code, ended.errors) == (0, [])
     left = [VERBS[flag] for flag in flags if flag in VERBS] or ["outputs/*/*/DONE"]
     assert all(list(workplace.glob(pattern)) for pattern in left)
+
+
+@pytest.mark.parametrize(("sweep", "collect"), COLLECTED)
+def test_a_sweep_is_collected_as_the_readme_says(
+    sweep, collect, command, workplace
+) -> None:
+    assert command(*shlex.split(sweep)[1:], "num_prompts=1").code == 0
+    ended = command(*shlex.split(collect)[1:], tiny=False)
+    assert (ended.code, ended.errors) == (0, [])
+    assert "4 jobs: 4 done, 0 failed, 0 missing" in ended.out
+    assert (workplace / shlex.split(collect)[2] / "sweep.parquet").is_file()
 
 
 @pytest.mark.parametrize("line", CHECKS)

@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -25,27 +25,37 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from treespec.errors import TreespecError
 from treespec.pipes import outlive_readers
+from treespec.sweeping import (
+    BAD_INPUT,
+    FAILED,
+    INTERRUPTED,
+    MULTIRUN,
+    OK,
+    Jobs,
+    typed_overrides,
+    typed_targets,
+)
 
 if TYPE_CHECKING:
     from treespec.calibrate import CalibrationReport
 
-OK, FAILED, BAD_INPUT, NOT_LOSSLESS, INTERRUPTED = 0, 1, 2, 3, 130
-"""Exit codes."""
 CHECK, CALIBRATE, PROFILE = "check", "calibrate", "profile"
 """First words that run the conformance kit or a measurement instead of a job."""
-REGRET, VIEW = "regret", "view"
+REGRET, VIEW, COLLECT, UPLOAD = "regret", "view", "collect", "upload"
 """First words that read finished runs; they take no configuration."""
+FEASIBILITY = "feasibility"
+"""First word that predicts from texts, with or without a pair."""
 Attempt = Callable[[DictConfig], tuple[int, str]]
 """From a configuration to an exit code, and a message in one line."""
 
 # On 1.3 no version_base means the ways of 1.1, and a store replaces without a word.
 _IS_1_3 = version("hydra-core").startswith("1.3")
-_VERSION_BASE: dict[str, Any] = {"version_base": "1.3"} if _IS_1_3 else {}
+VERSION_BASE: dict[str, Any] = {"version_base": "1.3"} if _IS_1_3 else {}
 _REPLACE: dict[str, Any] = {} if _IS_1_3 else {"replace": True}
 
 _HELP = """\
@@ -63,10 +73,16 @@ treespec decodes prompts with and without tree speculation and compares the two.
                     cost on this machine, and keep it for others to plan by
   treespec check acceptance._target_=my_pkg.Rule  is it lossless, does it keep its
                     contract? also policy, drafter, controller; several at once
+  treespec collect outputs/SWEEP                  a sweep as one table: what is done,
+                    failed and missing, and what to type to run the rest
+  treespec feasibility FILE...                    will speculation pay on texts like
+                    these? from the text alone, or with pair=... from its models
   treespec regret outputs/SWEEP                   how far a planner was from the best
                     fixed strategy of a sweep, and from all-knowing drafts
   treespec view RUN_FOLDER                        the trees of a run with trace=nodes as
                     a page; as text or a picture: treespec view --help
+  treespec upload RUN_OR_SWEEP                    finished runs to Weights & Biases,
+                    from their files alone
 
 Choose a part with group=option:
 
@@ -100,20 +116,40 @@ def main() -> None:
     sys.exit(run_command())
 
 
-def run_command() -> int:
-    """Run the command in ``sys.argv`` and return its exit code."""
+def run_command(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    Args:
+        arguments: What would be typed after ``treespec``; ``None`` takes ``sys.argv``.
+    """
+    if arguments is None:
+        return _run_command()
+    # Hydra reads sys.argv and nothing else.
+    typed, sys.argv = sys.argv, ["treespec", *arguments]
+    try:
+        return _run_command()
+    finally:
+        sys.argv = typed
+
+
+def _run_command() -> int:
     if not _has_working_directory():
         _say(
             "error: the working directory does not exist any more; cd to one that does"
         )
         return BAD_INPUT
-    if sys.argv[1:2] == [REGRET]:
-        return _show_regret(sys.argv[2:])
-    if sys.argv[1:2] == [VIEW]:
-        return _run_view(sys.argv[2:])
-    attempt = _attempt
+    readers = {
+        REGRET: _show_regret,
+        COLLECT: _run_collect,
+        VIEW: _run_view,
+        UPLOAD: _run_upload,
+    }
+    if sys.argv[1:] and sys.argv[1] in readers:
+        return readers[sys.argv[1]](sys.argv[2:])
+    jobs = Jobs(sys.argv[1:])
+    attempt: Attempt = jobs.attempt
     if sys.argv[1:2] == [CHECK]:
-        if not {"-m", "--multirun"}.isdisjoint(sys.argv):
+        if not set(MULTIRUN).isdisjoint(sys.argv):
             _say(
                 "error: treespec check takes no -m; name several parts at once, or "
                 "run it once for each choice"
@@ -124,9 +160,14 @@ def run_command() -> int:
         attempt, sys.argv[1:] = _attempt_calibrate, _comb_policy(sys.argv[2:])
     if sys.argv[1:2] == [PROFILE]:
         attempt, sys.argv[1:] = _attempt_profile, sys.argv[2:]
+    if sys.argv[1:2] == [FEASIBILITY]:
+        predict = _feasibility(sys.argv[2:])
+        if isinstance(predict, int):
+            return predict
+        attempt, sys.argv[1:] = predict
     with TemporaryDirectory(prefix="treespec-") as scratch:
         _prepare(scratch)
-        return _run_hydra(attempt)
+        return _run_hydra(attempt, jobs)
 
 
 def _run_view(arguments: list[str]) -> int:
@@ -143,7 +184,39 @@ def _run_view(arguments: list[str]) -> int:
     return OK
 
 
-def _run_hydra(attempt: Attempt) -> int:
+def _run_upload(arguments: list[str]) -> int:
+    """Write finished runs to W&B; return the exit code."""
+    from treespec.upload import HELP, upload  # noqa: PLC0415
+
+    if not {"-h", "--help"}.isdisjoint(arguments):
+        print(HELP, flush=True)
+        return OK
+    try:
+        done = upload(arguments)
+    except TreespecError as error:
+        _say(f"error: {error}")
+        return BAD_INPUT
+    print(done, flush=True)
+    return FAILED if done.failed else OK
+
+
+def _run_collect(arguments: list[str]) -> int:
+    """Make a table of a sweep; return 0 only if all of it is done."""
+    try:
+        from treespec.collect import collect_words  # noqa: PLC0415
+
+        sweep = collect_words(arguments)
+    except TreespecError as error:
+        _say(f"error: {error}")
+        return BAD_INPUT
+    except ModuleNotFoundError as error:  # pandas comes with an extra
+        _say(f"error: collect needs {error.name}: pip install 'treespec[analysis]'")
+        return BAD_INPUT
+    print(sweep.render(os.getcwd()), flush=True)
+    return OK if sweep.is_done else FAILED
+
+
+def _run_hydra(attempt: Attempt, jobs: Jobs) -> int:
     ends: list[JobEnd] = []
     process = os.getpid()
 
@@ -154,11 +227,11 @@ def _run_hydra(attempt: Attempt) -> int:
         if end.code != OK and os.getpid() != process:
             raise RuntimeError(end.message)
 
-    folder = _config_folder()
+    folder = config_folder()
     try:
         with catch_warnings():
             filterwarnings("error", message=r"provider=hydra\.searchpath")
-            hydra.main(config_path=str(folder), config_name="config", **_VERSION_BASE)(
+            hydra.main(config_path=str(folder), config_name="config", **VERSION_BASE)(
                 task
             )()
     except UserWarning as warning:
@@ -166,6 +239,8 @@ def _run_hydra(attempt: Attempt) -> int:
         return BAD_INPUT
     except KeyboardInterrupt:
         _say("interrupted: prompts that were finished are in the run's folder")
+        jobs.find_sweep(folder, VERSION_BASE)
+        jobs.report()
         return INTERRUPTED
     except (HydraException, OmegaConfBaseException) as error:
         _say(f"error: {explain(error)}")
@@ -175,10 +250,14 @@ def _run_hydra(attempt: Attempt) -> int:
         return BAD_INPUT
     except RuntimeError as error:
         _say(f"error: {' '.join(str(error).split())}")
-        return FAILED
-    if len(ends) > 1:
-        _show_sweep(ends)
-    return max((end.code for end in ends), default=OK)
+        jobs.find_sweep(folder, VERSION_BASE)
+        return jobs.report() or FAILED
+    if not ends:
+        jobs.find_sweep(folder, VERSION_BASE)
+    code = jobs.report()
+    if code is None and len(ends) > 1:
+        _show_ends(ends)
+    return max((end.code for end in ends), default=OK) if code is None else code
 
 
 def explain(error: Exception) -> str:
@@ -231,39 +310,14 @@ def _run_job(config: DictConfig, attempt: Attempt) -> JobEnd:
     return JobEnd(number or 0, overrides, code, message)
 
 
-def _attempt(config: DictConfig) -> tuple[int, str]:
-    """Return the exit code and the message of one job."""
-    # Torch and transformers take seconds; a mistyped key should not wait for them.
-    from treespec.build import build_job  # noqa: PLC0415
-    from treespec.runner import LosslessViolationError, run  # noqa: PLC0415
-
-    job = None
-    try:
-        job = build_job(config, trusted=_typed_targets())
-        report = run(job)
-    except TreespecError as error:
-        return BAD_INPUT, str(error)
-    except LosslessViolationError as error:
-        assert job is not None
-        return NOT_LOSSLESS, f"{error}; see {job.folder}"
-    except Exception as error:  # one job must not take the others with it
-        reason = " ".join(str(error).split())
-        where = ""
-        if job is not None and (job.folder / "status.json").is_file():
-            where = f"; the traceback is in {job.folder}/status.json"
-        return FAILED, f"{type(error).__name__}: {reason}{where}"
-    word = "finished before" if report.skipped else "done"
-    return OK, f"{word}, speed-up {_times(report.summary['speedup'])}, {report.folder}"
-
-
 def _attempt_check(config: DictConfig) -> tuple[int, str]:
     """Check the parts that the user named, as an attempt at a job."""
     from treespec.build import build_parts  # noqa: PLC0415
     from treespec.conformance import check_parts, named_parts, toy_models  # noqa: PLC0415
 
     try:
-        names = named_parts(_typed())
-        parts = build_parts(config, names, toy_models(), _typed_targets())
+        names = named_parts(typed_overrides())
+        parts = build_parts(config, names, toy_models(), typed_targets())
         failures = check_parts(parts)
     except TreespecError as error:
         return BAD_INPUT, str(error)
@@ -278,7 +332,7 @@ def _attempt_calibrate(config: DictConfig) -> tuple[int, str]:
     from treespec.calibrate import calibrate  # noqa: PLC0415
 
     try:
-        report = calibrate(build_job(config, trusted=_typed_targets()))
+        report = calibrate(build_job(config, trusted=typed_targets()))
     except TreespecError as error:
         return BAD_INPUT, str(error)
     except Exception as error:  # one job must not take the others with it
@@ -301,6 +355,41 @@ def _show_regret(arguments: list[str]) -> int:
     return OK
 
 
+def _feasibility(arguments: list[str]) -> int | tuple[Attempt, list[str]]:
+    """Predict from text alone and return the exit code.
+
+    With a pair return the attempt, and the configuration to compose for it.
+    """
+    from treespec.feasibility_report import (  # noqa: PLC0415
+        pair_report,
+        parse_request,
+        text_report,
+    )
+
+    try:
+        request = parse_request(arguments)
+        if not request.overrides:
+            print(text_report(request), flush=True)
+            return OK
+    except TreespecError as error:
+        _say(f"error: {error}")
+        return BAD_INPUT
+
+    def attempt(config: DictConfig) -> tuple[int, str]:
+        from treespec.build import build_job  # noqa: PLC0415
+
+        try:
+            report = pair_report(request, build_job(config, trusted=typed_targets()))
+        except TreespecError as error:
+            return BAD_INPUT, str(error)
+        except Exception as error:  # one job must not take the others with it
+            return FAILED, f"{type(error).__name__}: {' '.join(str(error).split())}"
+        print(f"\n{report}", flush=True)
+        return OK, report.splitlines()[-1]
+
+    return attempt, ["num_prompts=1", *request.overrides]
+
+
 def _attempt_profile(config: DictConfig) -> tuple[int, str]:
     """Measure what forwards cost, or find it in the cache, as an attempt at a job."""
     from treespec.build import build_job  # noqa: PLC0415
@@ -308,7 +397,7 @@ def _attempt_profile(config: DictConfig) -> tuple[int, str]:
     from treespec.profile_report import profile_of_job, render_profile  # noqa: PLC0415
 
     try:
-        kept = profile_of_job(build_job(config, trusted=_typed_targets()))
+        kept = profile_of_job(build_job(config, trusted=typed_targets()))
         plot = plot_kept(kept)
     except TreespecError as error:
         return BAD_INPUT, str(error)
@@ -324,7 +413,7 @@ def _next_command(report: CalibrationReport) -> str:
     assert report.plan is not None
     shape = report.plan.shape
     replaced = re.compile(r"[+~]*(policy|controller)[.=]")
-    kept = [text for text in _typed() if not replaced.match(text)]
+    kept = [text for text in typed_overrides() if not replaced.match(text)]
     own = [
         "policy=optimal_tree",
         f"policy.calibration={report.path.absolute()}",
@@ -339,26 +428,13 @@ def _next_command(report: CalibrationReport) -> str:
 def _identity() -> tuple[int | None, tuple[str, ...]]:
     """Return the job's number, ``None`` outside of a sweep, and its overrides."""
     settings = HydraConfig.get()
-    overrides = tuple(_typed())
+    overrides = tuple(typed_overrides())
     if settings.mode != RunMode.MULTIRUN:
         return None, overrides
     return int(settings.job.num), overrides
 
 
-def _typed() -> list[str]:
-    """Return the job's overrides as they were typed, interpolations included."""
-    overrides = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
-    assert isinstance(overrides, list)
-    return [str(override) for override in overrides]
-
-
-def _typed_targets() -> list[str]:
-    """Return the import paths that the user typed: typing one means trusting it."""
-    pairs = (text.partition("=") for text in _typed())
-    return [value for key, _, value in pairs if key.endswith("_target_")]
-
-
-def _show_sweep(ends: list[JobEnd]) -> None:
+def _show_ends(ends: list[JobEnd]) -> None:
     """Tell the jobs' ends, each by the overrides that not all of them share."""
     num_failed = sum(end.code != OK for end in ends)
     shared = set.intersection(*(set(end.overrides) for end in ends))
@@ -368,10 +444,6 @@ def _show_sweep(ends: list[JobEnd]) -> None:
         own = " ".join(text for text in end.overrides if text not in shared)
         print(f"  [{end.number}] {word} {own}: {end.message}")
     sys.stdout.flush()
-
-
-def _times(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}x"
 
 
 def _prepare(scratch: str) -> None:
@@ -436,7 +508,7 @@ def _absolute_config_path(arguments: list[str]) -> list[str]:
 
 def _flags_first(arguments: list[str]) -> list[str]:
     """Let ``-m`` stand anywhere: argparse takes overrides on one side of it only."""
-    return sorted(arguments, key=lambda argument: argument not in {"-m", "--multirun"})
+    return sorted(arguments, key=lambda argument: argument not in MULTIRUN)
 
 
 def _custom_parts(arguments: list[str]) -> list[str]:
@@ -457,7 +529,7 @@ def _comb_policy(arguments: list[str]) -> list[str]:
     return arguments if named else ["policy=comb_tree", *arguments]
 
 
-def _config_folder() -> Path:
+def config_folder() -> Path:
     """Return ``conf/``: inside the package if installed, beside it in a checkout."""
     package = Path(__file__).resolve().parent
     folders = [package / "conf", package.parent / "conf"]

@@ -43,6 +43,12 @@ class Children:
         """Number of candidates."""
         return self.tokens.shape[0]
 
+    def first(self, k: int) -> Children:
+        """Return the first ``k`` candidates."""
+        return Children(
+            self.rows[:k], self.tokens[:k], self.logprobs[:k], self.sources[:k]
+        )
+
     def select(self, keep: Tensor) -> Children:  # [K]
         """Return the candidates at the positions ``keep``."""
         return Children(
@@ -194,8 +200,10 @@ class SparseDraft(AbstractDraft):
 
     def top(self, k: int) -> Children:
         """Return at most ``k`` candidates of every node."""
-        if not self.candidates.size:
+        if self.candidates.size <= k:
             return self.candidates
+        if self.num_rows == 1:
+            return self.candidates.first(k)
         ranks = sibling_ranks(self.candidates.rows)
         return self.candidates.select((ranks < k).nonzero().flatten())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,6 +36,7 @@ class RequestDraft:
         kept: Ids of the nodes that were left, before they were numbered anew; ``None``
             if the policy does not prune.
         num_forwards: Forwards of a draft model that it took.
+        note: What the policy noted with the latest layer.
         forecast: What the policy expects of it.
     """
 
@@ -49,6 +51,7 @@ class RequestDraft:
     num_candidates: int = 0
     kept: Tensor | None = None
     num_forwards: int = 0
+    note: Any = None
     forecast: Forecast | None = None
 
     def node_ids(self, node_ids: Sequence[int]) -> tuple[int, ...]:
@@ -124,6 +127,7 @@ class Drafting:
             chance=request.draft_chance,
             situation=draft.situation,
             num_forwards=draft.num_forwards,
+            note=draft.note,
         )
         layer = policy.grow(growth)
         if layer is None:
@@ -133,7 +137,7 @@ class Drafting:
         draft.tree = draft.tree.extend(layer, draft.frontier)
         new = torch.arange(first, draft.tree.size, device=draft.frontier.device)
         draft.frontier = new if layer.expand is None else layer.expand
-        draft.may_forward = layer.may_forward
+        draft.may_forward, draft.note = layer.may_forward, layer.note
         self._end_texts(draft, new)
         draft.depth += 1
         num_drafted = draft.tree.num_drafted

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from treespec.acceptance import AbstractAcceptanceRule
+from treespec.baselines import AbstractBaseline
 from treespec.calibration import Calibration
 from treespec.controllers import AbstractController
 from treespec.datasets.base import Prompt
 from treespec.drafters import AbstractDrafter
 from treespec.environment import package_version
 from treespec.errors import TreespecError, require_integer
+from treespec.measures import AbstractQualityMeasure
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.source import ModelSource
 from treespec.policies import AbstractDraftPolicy
@@ -74,6 +76,7 @@ class Settings:
         stop: Strings that end a text.
         max_concurrent: Prompts decoded together.
         warmup: Whether to decode a little before the clock starts.
+        repeats: How often every prompt is measured.
         trace: ``steps``, ``nodes`` or ``None``.
         output_root: Folder of all results.
         sweep_name: Folder of runs that belong together.
@@ -86,6 +89,7 @@ class Settings:
     stop: Sequence[str]
     max_concurrent: int
     warmup: bool
+    repeats: int
     trace: Trace | None
     output_root: str
     sweep_name: str
@@ -93,8 +97,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Check types and bounds; names are those of the configuration."""
-        for name, least in (("seed", 0), ("max_new_tokens", 1), ("max_concurrent", 1)):
-            require_integer(name, getattr(self, name), least)
+        require_integer("seed", self.seed, 0)
+        for name in ("max_new_tokens", "max_concurrent", "repeats"):
+            require_integer(name, getattr(self, name), 1)
         if self.num_prompts is not None:
             require_integer("num_prompts", self.num_prompts, 1, ", or null for all")
         for name in ("warmup", "force"):
@@ -112,16 +117,7 @@ class Settings:
             raise TreespecError(
                 f"stop must be a list of texts, got {self.stop!r}; write stop=[END]"
             )
-        for name in ("output_root", "sweep_name"):
-            value = getattr(self, name)
-            if not isinstance(value, str) or not value:
-                raise TreespecError(f"{name} must be a folder name, got {value!r}")
-        parts = Path(self.sweep_name).parts
-        if Path(self.sweep_name).is_absolute() or ".." in parts:
-            raise TreespecError(
-                f"sweep_name must stay inside of output_root, got {self.sweep_name!r}; "
-                "choose another place with output_root=DIR"
-            )
+        sweep_folder(self.output_root, self.sweep_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +132,10 @@ class Job:
         allow_mismatch: Whether the two may have different vocabularies.
         strategies: The five parts.
         sampling: How the target's logits become a law.
+        baseline: What the strategies are compared with.
         prompts: What to decode.
         sinks: Who is told, the run folder first.
+        measures: What judges the texts.
     """
 
     config: dict[str, Any]
@@ -147,8 +145,10 @@ class Job:
     allow_mismatch: bool
     strategies: Strategies
     sampling: Sampling
+    baseline: AbstractBaseline
     prompts: tuple[Prompt, ...]
     sinks: tuple[AbstractSink, ...]
+    measures: tuple[AbstractQualityMeasure, ...] = ()
 
     @property
     def calibration(self) -> Path | None:
@@ -203,5 +203,24 @@ class Job:
     @property
     def folder(self) -> Path:
         """The run's folder."""
-        root = Path(self.settings.output_root).expanduser()
-        return root / self.settings.sweep_name / self.run_key
+        settings = self.settings
+        sweep = sweep_folder(settings.output_root, settings.sweep_name)
+        return sweep / self.run_key
+
+
+def sweep_folder(output_root: object, sweep_name: object) -> Path:
+    """Return the folder of runs that belong together.
+
+    Raises:
+        TreespecError: One of the two is no name, or the sweep lies outside of the root.
+    """
+    for name, value in (("output_root", output_root), ("sweep_name", sweep_name)):
+        if not isinstance(value, str) or not value:
+            raise TreespecError(f"{name} must be a folder name, got {value!r}")
+    sweep = Path(str(sweep_name))
+    if sweep.is_absolute() or ".." in sweep.parts:
+        raise TreespecError(
+            f"sweep_name must stay inside of output_root, got {sweep_name!r}; "
+            "choose another place with output_root=DIR"
+        )
+    return Path(str(output_root)).expanduser() / sweep

@@ -1,48 +1,37 @@
-"""Decodes every prompt twice, with and without speculation, and compares the texts.
+"""Decodes every prompt twice, by the strategy and its baseline, and compares the texts.
 
-Both in one process, in rotated order (without, with; then with, without), after a
-warm-up that no timing sees. Knows neither files nor configuration.
+Both in one process, in rotated order (baseline first; then strategy first), after a
+warm-up that no timing sees; several times over if asked to, and then the measurement of
+median time counts. Knows neither files nor configuration.
+
+A conversation is decoded turn by turn, and each turn twice like a prompt of its own.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
-from treespec.acceptance import Greedy, SampleAndMatch
-from treespec.audit import Ending, Finding, audit, texts_must_agree
+from treespec.audit import Ending, Finding, audit, audit_alone, texts_must_agree
+from treespec.baselines import Autoregressive, Decodes, ReadyBaseline
 from treespec.decoder import SpeculativeDecoder
-from treespec.errors import NumericalError
+from treespec.errors import NumericalError, TreespecError
 from treespec.forwards import Forwards
+from treespec.measures import AbstractQualityMeasure
 from treespec.metrics import Summary, summarize
-from treespec.outcome import PromptOutcome, Quality
+from treespec.outcome import PromptOutcome, Quality, Repeat, Score
 from treespec.quality import mean_token_logprob
 from treespec.sampling import Sampling
 from treespec.stopwatch import Stopwatch
+from treespec.tasks import Task, Waiting, prompt_seed
 from treespec.types import GenerationResult
 
 WARMUP_TOKENS = 16
 """New tokens of the warm-up."""
 WARMUP_NODES = 64
 """Largest tree of the warm-up."""
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A prompt, ready to decode.
-
-    Attributes:
-        id: Its name; with the run's seed it determines what the prompt draws.
-        category: What kind of task it is.
-        tokens: Its token ids.
-    """
-
-    id: str
-    category: str
-    tokens: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +44,8 @@ class Measurement:
         seed: Seed of the run.
         stop: Strings that end a text.
         warmup: Whether to warm up.
+        measures: What judges the texts, after they were timed.
+        repeats: How often every prompt is measured.
     """
 
     sampling: Sampling
@@ -62,6 +53,8 @@ class Measurement:
     seed: int
     stop: tuple[str, ...] = ()
     warmup: bool = True
+    measures: tuple[AbstractQualityMeasure, ...] = ()
+    repeats: int = 1
 
 
 def measure(
@@ -70,61 +63,86 @@ def measure(
     measurement: Measurement,
     take: Callable[[PromptOutcome], None],
     say: Callable[[str], None],
+    baseline: ReadyBaseline | None = None,
 ) -> Summary:
     """Return the numbers of all prompts.
 
-    As many prompts as ``decoder.max_concurrent`` are decoded together.
+    As many prompts as ``decoder.max_concurrent`` are decoded together. The turns of a
+    prompt follow each other, each with an outcome.
 
     Args:
-        decoder: With speculation; the baseline is its own autoregressive twin, whose
-            tokens are chosen by the plainest rule, so that a rule that is wrong in
-            itself shows.
+        decoder: With speculation.
         tasks: The prompts.
         measurement: What both sides have in common.
-        take: Called with every finished prompt, in order.
+        take: Called with every finished prompt (or turn), in order.
         say: Called with what is being done.
+        baseline: What it is compared with; the decoder's own autoregressive twin if
+            there is none.
+
+    Raises:
+        TreespecError: Repeats were asked for with a drafter that would remember.
+        NumericalError: The target's logits are NaN.
     """
-    baseline = _baseline(decoder, measurement.sampling)
+    _check_repeats(decoder, measurement)
+    if baseline is None:
+        baseline = Autoregressive().ready(decoder, measurement.sampling, {})
     if measurement.warmup:
         say("warming up")
-        _warm_up(decoder, baseline, tasks, measurement)
-    size = decoder.max_concurrent
-    batches = [tasks[start : start + size] for start in range(0, len(tasks), size)]
+        _warm_up(decoder, baseline.decodes, tasks, measurement)
     outcomes: list[PromptOutcome] = []
     wall_s, peak_bytes = 0.0, None
-    for number, batch in enumerate(batches):
+    waiting = Waiting(tasks, decoder.max_concurrent)
+    num_started = 0
+    for batch in waiting:
+        num_started += batch[0].turn == 1
         say(f"decoding {batch[0].id}")
-        sides = [baseline, decoder] if number % 2 == 0 else [decoder, baseline]
-        timed = {side is decoder: _decode(side, batch, measurement) for side in sides}
-        wall_s += timed[True].wall_s
-        peak_bytes = _larger(peak_bytes, timed[True].peak_bytes)
-        pairs = zip(batch, timed[False].results, timed[True].results, strict=True)
-        for task, plain, speculative in pairs:
-            finding = _judge(decoder, measurement, plain, speculative)
+        # The turns of a prompt rotate as well, and not all second turns alike.
+        number = num_started + batch[0].turn
+        rounds = [
+            _round(
+                decoder,
+                baseline.decodes,
+                batch,
+                measurement,
+                swapped=(number + again) % 2 == 1,
+            )
+            for again in range(measurement.repeats)
+        ]
+        slow = _median([one.baseline for one in rounds])
+        fast = _median([one.speculative for one in rounds])
+        wall_s += fast.wall_s
+        for one in rounds:
+            peak_bytes = _larger(peak_bytes, one.speculative.peak_bytes)
+        for place, task in enumerate(batch):
+            plain, speculative = slow.results[place], fast.results[place]
+            finding = _judge(decoder, baseline, measurement, plain, speculative)
             lossy = not decoder.acceptance.lossless
             outcome = PromptOutcome(
                 id=task.id,
                 category=task.category,
+                turn=task.turn,
+                scores=_scores(measurement, task, plain, speculative),
                 speculative=speculative,
                 baseline=plain,
                 lossless=finding.verdict,
                 divergence=finding.divergence,
                 quality=_quality(decoder, plain, speculative) if lossy else None,
+                repeats=_repeats(rounds, place, (plain.tokens, speculative.tokens)),
             )
             outcomes.append(outcome)
             take(outcome)
-    return summarize(outcomes, wall_s, peak_bytes)
+            waiting.answered(task, plain.text or "")
+    return summarize(outcomes, wall_s, peak_bytes, baseline.name)
 
 
-def _baseline(decoder: SpeculativeDecoder, sampling: Sampling) -> SpeculativeDecoder:
-    rule = Greedy() if sampling.greedy else SampleAndMatch()
-    return replace(decoder.autoregressive(), acceptance=rule)
-
-
-def prompt_seed(seed: int, prompt_id: str) -> int:
-    """Return a prompt's own seed: no neighbour and no order can change it."""
-    digest = hashlib.sha256(f"{seed}\0{prompt_id}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
+def _check_repeats(decoder: SpeculativeDecoder, measurement: Measurement) -> None:
+    """Refuse to measure a text that the drafter would know by heart."""
+    drafter = decoder.drafter
+    if measurement.repeats > 1 and drafter.cold() != drafter:
+        raise TreespecError(
+            f"repeats={measurement.repeats} would measure what {type(drafter).__name__}"
+            " remembers of the same text; use repeats=1, or a drafter without memory"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +154,74 @@ class _Timed:
     peak_bytes: int | None
 
 
-def _decode(
-    decoder: SpeculativeDecoder, batch: Sequence[Task], measurement: Measurement
-) -> _Timed:
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """Both sides of a batch, one right after the other."""
+
+    baseline: _Timed
+    speculative: _Timed
+
+
+def _round(
+    decoder: SpeculativeDecoder,
+    baseline: Decodes,
+    batch: Sequence[Task],
+    measurement: Measurement,
+    *,
+    swapped: bool,
+) -> _Round:
     device = decoder.target.device
+    if swapped:
+        speculative = _decode(decoder, device, batch, measurement)
+        return _Round(_decode(baseline, device, batch, measurement), speculative)
+    plain = _decode(baseline, device, batch, measurement)
+    return _Round(plain, _decode(decoder, device, batch, measurement))
+
+
+def _median(timed: Sequence[_Timed]) -> _Timed:
+    """Return the one of median decode time; of two in the middle the faster one."""
+
+    def decode_s(one: _Timed) -> float:
+        return sum(result.decode_s for result in one.results)
+
+    return sorted(timed, key=decode_s)[(len(timed) - 1) // 2]
+
+
+def _repeats(
+    rounds: Sequence[_Round], place: int, kept: tuple[tuple[int, ...], ...]
+) -> tuple[Repeat, ...]:
+    """Return what every measurement of a prompt took, if there are several.
+
+    Args:
+        rounds: All measurements of its batch.
+        place: Its place in the batch.
+        kept: The tokens that were kept, without and with speculation.
+    """
+    if len(rounds) == 1:
+        return ()
+    pairs = [(r.baseline.results[place], r.speculative.results[place]) for r in rounds]
+    return tuple(
+        Repeat(
+            baseline_s=plain.decode_s,
+            speculative_s=fast.decode_s,
+            agrees=(plain.tokens, fast.tokens) == kept,
+        )
+        for plain, fast in pairs
+    )
+
+
+def _decode(
+    side: Decodes,
+    device: torch.device,
+    batch: Sequence[Task],
+    measurement: Measurement,
+) -> _Timed:
     on_cuda = device.type == "cuda"
     if on_cuda:
         torch.cuda.reset_peak_memory_stats(device)
     watch = Stopwatch(device)
     try:
-        results = decoder.generate(
+        results = side.generate(
             [task.tokens for task in batch],
             measurement.sampling,
             measurement.max_new_tokens,
@@ -163,17 +239,26 @@ def _decode(
 
 def _judge(
     decoder: SpeculativeDecoder,
+    baseline: ReadyBaseline,
     measurement: Measurement,
-    baseline: GenerationResult,
+    plain: GenerationResult,
     speculative: GenerationResult,
 ) -> Finding:
+    """Hold the strategy's text against the baseline's, or the target's own choices.
+
+    Another implementation draws otherwise than the decoder, and in 8 and 16 bits it
+    rounds otherwise: then the strategy's text is judged by its own target alone.
+    """
     if not decoder.acceptance.lossless:
         return Finding("lossy")
     sampling = measurement.sampling
     if not texts_must_agree(decoder.acceptance, sampling):
         return Finding("unchecked")
+    if not (sampling.greedy or baseline.draws_alike):
+        return Finding("unchecked")
     ending = Ending(measurement.max_new_tokens, decoder.eos_ids)
-    return audit(decoder.target, sampling, baseline, speculative, ending)
+    compare = audit if baseline.rounds_alike else audit_alone
+    return compare(decoder.target, sampling, plain, speculative, ending)
 
 
 def _quality(
@@ -187,9 +272,26 @@ def _quality(
     )
 
 
+def _scores(
+    measurement: Measurement,
+    task: Task,
+    baseline: GenerationResult,
+    speculative: GenerationResult,
+) -> tuple[Score, ...]:
+    prompt, turn = task.prompt, task.turn
+    if prompt is None:
+        return ()
+    texts = speculative.text or "", baseline.text or ""
+    return tuple(
+        measure.score(prompt, turn, *texts)
+        for measure in measurement.measures
+        if measure.applies(prompt, turn)
+    )
+
+
 def _warm_up(
     decoder: SpeculativeDecoder,
-    baseline: SpeculativeDecoder,
+    baseline: Decodes,
     tasks: Sequence[Task],
     measurement: Measurement,
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from treespec.datasets.base import prompt_id
 from treespec.types import GenerationResult
 
 Verdict = Literal["identical", "tie", "violation", "unchecked", "lossy"]
@@ -49,12 +50,54 @@ class Quality:
     baseline_mean_token_logprob: float | None
 
 
+Pooling = Literal["mean", "bleu"]
+"""How sums over prompts become a measure: ``mean``: the first by the second; ``bleu``:
+corpus BLEU of matches and counts of 1- to 4-grams and both lengths."""
+
+
 @dataclass(frozen=True, slots=True)
-class PromptOutcome:
-    """One prompt, decoded with and without speculation in the same process.
+class Repeat:
+    """One of several measurements of the same prompt.
 
     Attributes:
-        id: The prompt's name in its dataset.
+        baseline_s: Decode seconds without speculation.
+        speculative_s: Decode seconds with it.
+        agrees: Whether both texts are those that were kept.
+    """
+
+    baseline_s: float
+    speculative_s: float
+    agrees: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What a quality measure says of the two texts of one prompt or turn.
+
+    Attributes:
+        measure: Its name.
+        pooling: How sums of the numbers below become the measure.
+        largest: The most by which two values can differ.
+        margin: The difference between the sides that would not matter.
+        speculative: Numbers of the speculative text.
+        baseline: The same of the baseline's.
+    """
+
+    measure: str
+    pooling: Pooling
+    largest: float
+    margin: float
+    speculative: tuple[float, ...]
+    baseline: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PromptOutcome:
+    """One prompt, or turn, decoded with and without speculation in one process.
+
+    Attributes:
+        id: The prompt's name in its dataset; from the second turn on followed by a
+            slash and the turn's number.
         category: What kind of task it is.
         speculative: What tree speculation made of it.
         baseline: What autoregressive decoding made of it.
@@ -64,6 +107,11 @@ class PromptOutcome:
             target's law.
         divergence: Where the texts part; ``None`` if they do not or were not compared.
         quality: What the target thinks of the texts; only where the rule is lossy.
+        turn: Which turn of its prompt it is, from 1. Later ones follow the baseline's
+            earlier answers on both sides.
+        scores: What the quality measures say of the texts, if any were asked.
+        repeats: Every measurement, if there was more than one; of each side the one
+            with the median time is kept in ``speculative`` and ``baseline``.
     """
 
     id: str
@@ -73,6 +121,14 @@ class PromptOutcome:
     lossless: Verdict
     divergence: Divergence | None = None
     quality: Quality | None = None
+    turn: int = 1
+    scores: tuple[Score, ...] = ()
+    repeats: tuple[Repeat, ...] = ()
+
+    @property
+    def prompt_id(self) -> str:
+        """The prompt whose turn this is; that is what statistics resample."""
+        return prompt_id(self.id, self.turn)
 
     @property
     def num_prompt_tokens(self) -> int:

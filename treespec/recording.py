@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -153,11 +153,15 @@ def trace_nodes(
     tree = outcome.tree
     if len(tree.tokens) == 1:
         return []
-    laws = sampling.probs(outcome.logits)  # [N, V]
-    target_probs = laws[tree.parents[1:], tree.tokens[1:]].tolist()
+    # Nothing is asked of a leaf's law, and most nodes are leaves.
+    inner = sorted(set(tree.parents[1:]))
+    laws = sampling.probs(outcome.logits[inner])  # [inner nodes, V]
+    row = {node: place for place, node in enumerate(inner)}
+    parent_rows = [row[parent] for parent in tree.parents[1:]]
+    target_probs = laws[parent_rows, tree.tokens[1:]].tolist()
     draft_probs = outcome.drafted.draft_logprobs.exp().tolist()
     depths, ranks, verdicts = tree.depths(), tree.ranks(), _verdicts(outcome)
-    optima = _optima(outcome, laws)
+    optima = _optima(outcome, {node: laws[row[node]] for node in inner})
     return [
         NodeTrace(
             step=len(outcome.request.records) - 1,
@@ -189,19 +193,18 @@ def _verdicts(outcome: StepOutcome) -> list[Verdict]:
     return verdicts
 
 
-def _optima(outcome: StepOutcome, laws: Tensor) -> dict[int, float]:
+def _optima(outcome: StepOutcome, laws: Mapping[int, Tensor]) -> dict[int, float]:
     """Return the best acceptance at every evaluated node that has children.
 
     Only there: a large vocabulary takes tenths of a second per node.
 
     Args:
         outcome: The step.
-        laws: The target's law at every node.  # [N, V]
+        laws: The target's law at every node that has children.  # [V]
     """
-    children = outcome.tree.children()
     evaluated = [ROOT, *outcome.acceptance.node_ids][: len(outcome.committed)]
     return {
         node: optimal_node_acceptance(outcome.drafted, outcome.tree, node, laws[node])
         for node in evaluated
-        if children[node]
+        if node in laws
     }

@@ -6,35 +6,41 @@ first; the run folder appears when decoding begins.
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from tqdm.auto import tqdm
 
+from treespec.baselines import ReadyBaseline
+from treespec.conversation import first_turns
 from treespec.datasets.base import Prompt
 from treespec.decoder import SpeculativeDecoder
 from treespec.drafters import AbstractDrafter
-from treespec.environment import describe_machine, describe_model
+from treespec.environment import describe_machine
 from treespec.errors import TreespecError
 from treespec.job import DRAFT, TARGET, Job
-from treespec.measure import Measurement, Task, measure
+from treespec.loaded_models import FoundModel, LoadedModels, free_memory
+from treespec.measure import Measurement, measure
+from treespec.measures import AbstractQualityMeasure
 from treespec.metrics import Summary
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.huggingface import HuggingFaceModel
-from treespec.models.loading import ModelInfo, inspect, load_module, locate
-from treespec.models.source import LocatedModel, check_source
+from treespec.models.loading import inspect, locate
+from treespec.models.source import check_source, resolve_device
+from treespec.models.stock import load_stock
 from treespec.models.vocabulary import check_pair
+from treespec.neighbours import Neighbours, beside, device_name
 from treespec.outcome import PromptOutcome
 from treespec.profile_cache import about_pair, kept_profile
 from treespec.sinks.base import RunInfo, recording, status_of
-from treespec.sinks.run_folder import SUMMARY, RunFolderSink, is_done
+from treespec.sinks.run_folder import SUMMARY, RunDoneError, RunFolderSink, is_done
 from treespec.sinks.terminal import render
+from treespec.tasks import Task
+from treespec.untimed import with_neighbours
 
 
 class LosslessViolationError(RuntimeError):
@@ -61,7 +67,7 @@ class Prepared:
     """A job whose models are loaded.
 
     Attributes:
-        tasks: The prompts as token ids.
+        tasks: The prompts' first turns as token ids.
         environment: What the models are.
         decoder: With the job's strategies.
     """
@@ -71,17 +77,13 @@ class Prepared:
     decoder: SpeculativeDecoder
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """One model that was looked at, but not loaded."""
-
-    key: str
-    located: LocatedModel
-    info: ModelInfo
-
-
-def run(job: Job) -> RunReport:
+def run(job: Job, models: LoadedModels | None = None) -> RunReport:
     """Run a job, or find that it is done.
+
+    Args:
+        job: The job.
+        models: What the jobs before it left in memory, and this one leaves for the
+            next; ``None`` loads what it needs and keeps nothing.
 
     Raises:
         TreespecError: The job cannot work; if before decoding, nothing was written.
@@ -89,30 +91,46 @@ def run(job: Job) -> RunReport:
     """
     if is_done(job.folder) and not job.settings.force:
         return _skip(job.folder)
+    models = LoadedModels() if models is None else models
     try:
-        return _run(job)
+        return _run(job, models)
+    except RunDoneError:
+        return _skip(job.folder)
+    except (TreespecError, LosslessViolationError):
+        raise
+    except BaseException:  # out of memory, say: the next job begins with all of it
+        models.clear()
+        raise
     finally:
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        free_memory()
 
 
-def _run(job: Job) -> RunReport:
+def _run(job: Job, models: LoadedModels) -> RunReport:
     check(job)
-    for note in job.notes():
+    warnings = [quality.note() for quality in job.measures]
+    for note in (*job.notes(), *filter(None, warnings)):
         _say(f"note: {note}")
+    with beside(_devices(job)) as neighbours:
+        return _decode(job, models, neighbours)
+
+
+def _decode(job: Job, models: LoadedModels, neighbours: Neighbours) -> RunReport:
     try:
-        prepared = with_costs(job, prepare(job))
+        prepared = with_costs(job, prepare(job, models))
+        baseline = ready_baseline(job, prepared.decoder)
     except TreespecError:
         raise
     except Exception as error:  # out of memory, say: leave a record of it
-        _record_failure(job, error)
+        _record_failure(job, error, neighbours)
         raise
     settings, tasks = job.settings, prepared.tasks
-    info = _run_info(job, prepared.environment)
-    bar = tqdm(total=len(tasks), desc="getting ready", unit="prompt")
+    environment = {**prepared.environment, "baseline": baseline.name}
+    info = _run_info(job, environment, neighbours)
+    num_turns = sum(len(prompt.turns) for prompt in job.prompts)
+    unit = "turn" if num_turns > len(tasks) else "prompt"
+    bar = tqdm(total=num_turns, desc="getting ready", unit=unit)
     with recording(job.sinks, info) as record, bar:
-        progress = _Progress(bar)
+        progress = _Progress(bar, info.is_timed)
 
         def take(outcome: PromptOutcome) -> None:
             record.prompt(outcome)
@@ -124,23 +142,33 @@ def _run(job: Job) -> RunReport:
             seed=settings.seed,
             stop=tuple(settings.stop),
             warmup=settings.warmup,
+            measures=job.measures,
+            repeats=settings.repeats,
         )
-        summary = measure(prepared.decoder, tasks, measurement, take, progress.say)
+        measured = measure(
+            prepared.decoder, tasks, measurement, take, progress.say, baseline
+        )
+        summary = with_neighbours(measured, neighbours.count())
         bar.close()
         record.summary = summary
         _check_verdict(summary)
     return RunReport(job.folder, skipped=False, summary=summary)
 
 
-def prepare(job: Job) -> Prepared:
+def prepare(job: Job, models: LoadedModels | None = None) -> Prepared:
     """Find the models, read the prompts with their tokenizer, and load the weights.
+
+    Args:
+        job: The job.
+        models: As in ``run``.
 
     Raises:
         TreespecError: A model is not there, or a prompt or the pair does not fit it.
     """
     found = _find_models(job)
-    tasks = _tasks(job, found[0].info)
-    environment, decoder = _load(job, found)
+    tasks = first_turns(job.prompts, found[0].info, TARGET)
+    held = LoadedModels() if models is None else models
+    environment, decoder = _load(job, found, held)
     return Prepared(tasks, environment, decoder)
 
 
@@ -187,11 +215,58 @@ def check(job: Job) -> None:
             f"as pair=qwen25_coder, or give {DRAFT}.path=DIR with pair=custom, or use "
             "drafter=prompt_lookup"
         )
+    _check_baseline(job)
+    for quality in job.measures:
+        _check_quality(quality, job.prompts)
     for sink in job.sinks:
         sink.check(job.folder)
 
 
-def _find_models(job: Job) -> list[_Found]:
+def _check_baseline(job: Job) -> None:
+    job.baseline.check(job.sampling, job.settings.max_concurrent)
+    if DRAFT in job.baseline.needs and job.draft is None:
+        raise TreespecError(
+            f"baseline={job.baseline.name} needs {DRAFT}, but the pair has no draft "
+            f"model; give {DRAFT}.path=DIR with pair=custom, or choose another baseline"
+        )
+
+
+def ready_baseline(job: Job, decoder: SpeculativeDecoder) -> ReadyBaseline:
+    """Return the job's baseline with the modules of its own that it needs.
+
+    Raises:
+        TreespecError: A model is not there, or the draft has another vocabulary.
+    """
+    sources = {TARGET: job.target, DRAFT: job.draft}
+    located = {
+        key: locate(source, key)
+        for key, source in sources.items()
+        if source is not None and key in job.baseline.needs
+    }
+    if DRAFT in located:
+        vocabularies = [
+            inspect(found, k).tokenizer.vocab() for k, found in located.items()
+        ]
+        check_pair(*vocabularies)
+    stock = {}
+    for key, found in located.items():
+        _say(f"loading the {key.removeprefix('pair.')} model for {job.baseline.name}")
+        stock[key] = load_stock(found, key, exact=key == TARGET)
+    return job.baseline.ready(decoder, job.sampling, stock)
+
+
+def _check_quality(quality: AbstractQualityMeasure, prompts: Sequence[Prompt]) -> None:
+    """Refuse a measure that cannot be used, or by which no prompt can be judged."""
+    quality.check()
+    turns = [(p, turn) for p in prompts for turn in range(1, len(p.turns) + 1)]
+    if not any(quality.applies(*turn) for turn in turns):
+        raise TreespecError(
+            f"quality.{quality.name} needs {quality.needs}, and none of the "
+            f"{len(prompts)} prompts has it; choose another dataset, or leave it out"
+        )
+
+
+def _find_models(job: Job) -> list[FoundModel]:
     """Locate the models that are needed, the target first, and compare vocabularies."""
     sources = {TARGET: job.target}
     if job.draft is not None and DRAFT in job.strategies.needs:
@@ -199,7 +274,8 @@ def _find_models(job: Job) -> list[_Found]:
     found = []
     for key, source in sources.items():
         located = locate(source, key)
-        found.append(_Found(key, located, inspect(located, key)))
+        info = inspect(located, key)
+        found.append(FoundModel(key, located, info, exact=key == TARGET))
     if len(found) == 2:
         target, draft = found
         check_pair(
@@ -210,53 +286,20 @@ def _find_models(job: Job) -> list[_Found]:
     return found
 
 
-def _tasks(job: Job, info: ModelInfo) -> list[Task]:
-    """Return the prompts as token ids, all of which the target can read."""
-    tasks = []
-    for prompt in job.prompts:
-        tokens = _prompt_tokens(prompt, info)
-        limit = info.max_positions
-        if limit is not None and len(tokens) >= limit:
-            raise TreespecError(
-                f"dataset: prompt {prompt.id!r} has {len(tokens)} tokens (chat template"
-                f" included), but {TARGET} reads at most {limit} with its answer; "
-                "shorten the prompt, or choose a model with a longer context"
-            )
-        if max(tokens, default=0) >= info.vocab_size:
-            raise TreespecError(
-                f"{TARGET}: its tokenizer made token {max(tokens)} of prompt "
-                f"{prompt.id!r}, but the model knows 0 to {info.vocab_size - 1}; the "
-                "tokenizer is of another model"
-            )
-        tasks.append(Task(prompt.id, prompt.category, tuple(tokens)))
-    num_cut = sum(len(prompt.turns) > 1 for prompt in job.prompts)
-    if num_cut:
-        _say(f"note: prompts with several turns: {num_cut}; the first turn is decoded")
-    return tasks
-
-
-def _prompt_tokens(prompt: Prompt, info: ModelInfo) -> list[int]:
-    """Return the first turn's tokens, in the chat template if there is one."""
-    tokenizer, turn = info.tokenizer, prompt.turns[0]
-    if prompt.chat and info.has_chat_template:
-        return tokenizer.chat([{"role": "user", "content": turn}])
-    return tokenizer.encode(turn)
-
-
 def _load(
-    job: Job, found: Sequence[_Found]
+    job: Job, found: Sequence[FoundModel], held: LoadedModels
 ) -> tuple[dict[str, Any], SpeculativeDecoder]:
     """Read the weights; return what they are, and the decoder."""
     models: dict[str, AbstractLanguageModel] = {}
     described: dict[str, Any] = {}
     for part in found:
+        word = "keeping" if held.holds(part) else "loading"
         name = part.key.removeprefix("pair.")
-        _say(f"loading the {name} model: {part.located.name}")
-        is_target = part.key == TARGET
-        module = load_module(part.located, part.key, exact=is_target)
+        _say(f"{word} the {name} model: {part.located.name}")
+    for part, kept in zip(found, held.hold(found), strict=True):
         attention = part.located.source.attn_implementation
-        models[part.key] = HuggingFaceModel(module, attention, exact=is_target)
-        described[name] = describe_model(part.located, part.info, module)
+        models[part.key] = HuggingFaceModel(kept.module, attention, exact=part.exact)
+        described[part.key.removeprefix("pair.")] = kept.described
     parts, info = job.strategies, found[0].info
     drafter = parts.drafter
     if not isinstance(drafter, AbstractDrafter):
@@ -287,22 +330,38 @@ def _load(
     return {"models": described, "decoding": resolved}, decoder
 
 
-def _run_info(job: Job, environment: Mapping[str, Any]) -> RunInfo:
+def _devices(job: Job) -> Iterator[str]:
+    """Yield the names of the devices that a job works on."""
+    yield device_name(resolve_device(job.target, TARGET))
+    if job.draft is not None and DRAFT in job.strategies.needs:
+        yield device_name(resolve_device(job.draft, DRAFT))
+
+
+def _run_info(
+    job: Job, environment: Mapping[str, Any], neighbours: Neighbours
+) -> RunInfo:
     lossless = "lossless" if job.strategies.acceptance.lossless else "lossy"
+    device = environment.get("models", {}).get("target", {}).get("device")
     return RunInfo(
         run_key=job.run_key,
         sweep_name=job.settings.sweep_name,
         folder=job.folder,
         config=job.config,
         environment={**describe_machine(), **environment},
-        tags=(lossless, type(job.strategies.policy).__name__),
+        tags=(
+            lossless,
+            type(job.strategies.policy).__name__,
+            str(job.config["dataset"]["_target_"]).rpartition(".")[2],
+            *([] if device is None else [str(device)]),
+        ),
+        is_timed=lambda: not neighbours.count(),
     )
 
 
-def _record_failure(job: Job, error: Exception) -> None:
+def _record_failure(job: Job, error: Exception, neighbours: Neighbours) -> None:
     """Leave a run folder that says what went wrong before decoding."""
-    folder = RunFolderSink()
-    folder.open(_run_info(job, {}))
+    folder = RunFolderSink(overwrite=False)
+    folder.open(_run_info(job, {}, neighbours))
     folder.close(None, status_of(error))
 
 
@@ -334,8 +393,8 @@ def _skip(folder: Path) -> RunReport:
 class _Progress:
     """What the bar tells of the prompts so far."""
 
-    def __init__(self, bar: tqdm[Any]) -> None:
-        self._bar = bar
+    def __init__(self, bar: tqdm[Any], is_timed: Callable[[], bool]) -> None:
+        self._bar, self._is_timed = bar, is_timed
         self._baseline_s = self._speculative_s = 0.0
 
     def say(self, what: str) -> None:
@@ -346,7 +405,9 @@ class _Progress:
         """Count a prompt and show the speed-up of all so far."""
         self._baseline_s += outcome.baseline.decode_s
         self._speculative_s += outcome.speculative.decode_s
-        if self._speculative_s > 0:
+        if not self._is_timed():
+            self._bar.set_postfix_str("not timed: other jobs run beside it")
+        elif self._speculative_s > 0:
             ratio = self._baseline_s / self._speculative_s
             self._bar.set_postfix_str(f"speed-up so far {ratio:.2f}x")
         self._bar.update()

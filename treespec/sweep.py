@@ -17,6 +17,7 @@ from treespec.outcome import PromptOutcome
 from treespec.sinks.reader import Run, read_run
 from treespec.sinks.run_folder import STATUS, is_done
 from treespec.sinks.wandb import flatten
+from treespec.untimed import NUM_JOBS_BESIDE
 
 Kind = Literal["planner", "fixed", "adaptive"]
 
@@ -94,6 +95,7 @@ def read_sweep(folder: Path, planner: str | None = None) -> Sweep:
         )
     chosen = _chosen(folder, runs, planner)
     for run in runs:
+        _check_timed(run)
         _check_alike(folder, run, chosen)
     names = _names([run.config for run in runs])
     contenders = [
@@ -187,6 +189,15 @@ def _kind(config: Mapping[str, Any]) -> Kind:
 def _class(config: Mapping[str, Any], group: str) -> str:
     part = config.get(group)
     return _class_name(part.get("_target_", "") if isinstance(part, Mapping) else "")
+
+
+def _check_timed(run: Run) -> None:
+    num_jobs = run.summary.get(NUM_JOBS_BESIDE)
+    if num_jobs:
+        raise TreespecError(
+            f"{run.folder}: {num_jobs} other jobs ran beside it on the same device, so "
+            "its times do not compare; run it again alone, with force=true"
+        )
 
 
 def _check_alike(folder: Path, run: Run, chosen: Run) -> None:

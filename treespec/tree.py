@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,6 +37,7 @@ class Layer:
             this layer.  # [E]
         may_forward: Whether a draft model may be run to expand them; if not, only
             drafters that need no forward are asked.
+        note: What the policy wants to be told when it grows the same tree further.
     """
 
     parents: Tensor
@@ -45,6 +47,7 @@ class Layer:
     draft_probs: Tensor | None = None
     expand: Tensor | None = None
     may_forward: bool = True
+    note: Any = None
 
     @property
     def size(self) -> int:

@@ -45,7 +45,8 @@ def test_a_folder_a_sweep_wandb_and_live_outcomes_have_one_schema(sweep, with_wa
     assert len(kinds["wandb"].prompts) == len(kinds["folder"].prompts) == 7
 
 
-def test_wandb_knows_the_same_headline_numbers_but_no_steps(with_wandb):
+def test_wandb_gives_the_same_numbers_steps_and_nodes(with_wandb):
+    """Steps and nodes lie in the files that W&B was handed."""
     folder = load_results(with_wandb)
     (offline,) = (with_wandb / "wandb").glob("offline-run-*")
     from_wandb = load_results(offline)
@@ -53,6 +54,36 @@ def test_wandb_knows_the_same_headline_numbers_but_no_steps(with_wandb):
     assert (row["run"], row["sweep"], row["status"]) == ("k1", "sweep", "done")
     columns = [*SUMMARY_COLUMNS, "speedup_low", "speedup_high", "max_new_tokens"]
     assert from_wandb.runs[columns].equals(folder.runs[columns])
+    for table in ("prompts", "steps", "nodes"):
+        assert getattr(from_wandb, table).equals(getattr(folder, table)), table
+    assert len(from_wandb.steps) > len(from_wandb.prompts)
+    assert len(from_wandb.nodes) > 0
+
+
+def test_a_run_that_was_moved_with_its_wandb_folder_keeps_its_steps(
+    with_wandb, tmp_path
+):
+    moved = shutil.copytree(with_wandb, tmp_path / "moved")
+    steps = load_results(with_wandb).steps
+    assert (
+        load_results(moved / "wandb")
+        .steps.drop(columns="run")
+        .equals(steps.drop(columns="run"))
+    )
+
+
+def test_wandb_alone_knows_headline_numbers(with_wandb, tmp_path):
+    """Files that changed since are of another run, and take no part."""
+    folder = load_results(with_wandb)
+    alone = shutil.copytree(with_wandb, tmp_path / "moved/run")
+    with (alone / "prompts.jsonl").open("a") as file:
+        file.write("\n")
+    (log,) = alone.glob("wandb/offline-run-*/*.wandb")
+    there = str(with_wandb).encode()
+    gone = there[:-1] + b"_"
+    assert there in log.read_bytes()
+    log.write_bytes(log.read_bytes().replace(there, gone))
+    from_wandb = load_results(alone / "wandb")
     columns = ["prompt_idx", "speedup", "num_tokens", "acceptance_rate"]
     assert from_wandb.prompts[columns].equals(folder.prompts[columns])
     assert from_wandb.steps.empty

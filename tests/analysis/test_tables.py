@@ -1,6 +1,7 @@
 """The numbers behind the charts, against summaries and hand-worked values."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,8 +10,9 @@ from tests.analysis.conftest import write_run
 from tests.analysis.test_plots import PROFILE
 from tests.outcomes import make_outcome, make_result, make_step, make_steps
 from treespec.analysis import load_results, results_of, tables
+from treespec.datasets.base import turn_id
 from treespec.errors import TreespecError
-from treespec.metrics import node_acceptance
+from treespec.metrics import node_acceptance, summarize
 from treespec.outcome import PromptOutcome
 from treespec.stats import wilson_interval
 from treespec.types import NodeTrace
@@ -126,6 +128,24 @@ def test_speedups_by_category_are_those_of_the_summary(sweep, one):
     assert frame.loc["story", "num_prompts"] == 1
 
 
+def test_the_turns_of_a_conversation_are_one_prompt():
+    """Six turns once counted as six prompts, with an interval nobody had earned."""
+    accepted = [(2, 0, 1), (0, 0), (2, 2), (1,), (0, 1), (2, 1, 1)]
+    outcomes = [
+        replace(
+            make_outcome(turn_id(f"p/{place // 2}", place % 2 + 1), accepted=kept),
+            turn=place % 2 + 1,
+        )
+        for place, kept in enumerate(accepted)
+    ]
+    frame = tables.speedup_by_category(results_of(outcomes)).set_index("category")
+    summary = summarize(outcomes, 1.0)
+    assert frame.loc["all", "num_prompts"] == summary["num_prompts"] == 3
+    assert frame.loc["all", "speedup"] == pytest.approx(summary["speedup"])
+    assert np.isnan(frame.loc["all", "low"])
+    assert summary["speedup_ci95"] is None
+
+
 def test_the_peak_is_the_fastest_run_of_its_kind(results):
     frame = tables.speed_by_nodes(results)
     assert set(frame["run"]) == {"k1", "k2"}  # a failed run has no speed
@@ -228,3 +248,12 @@ def test_a_profile_has_its_fit_and_the_limit_of_the_machine_beside_it():
     columns = ["seconds", "fitted", "floor"]
     assert frame.loc[row, columns].tolist() == pytest.approx([0.26, 0.26, 0.08])
     assert frame.loc[frame["model"] == "draft", "floor"].isna().all()
+
+
+def test_runs_are_compared_on_the_prompts_that_both_finished(results):
+    frame = tables.comparisons(results)
+    assert list(frame["run"] + frame["other"]) == ["k1k2"]  # no failed, no killed run
+    assert frame["num_prompts"].iloc[0] == 7
+    assert frame["ratio"].iloc[0] == 1.0
+    assert frame["adjusted_p_value"].iloc[0] == 1.0
+    assert tables.comparisons(results.only("k1")).empty

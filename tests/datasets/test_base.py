@@ -2,7 +2,7 @@
 
 import pytest
 
-from treespec.datasets.base import Prompt, choose
+from treespec.datasets.base import Prompt, choose, prompt_id, turn_id
 from treespec.errors import TreespecError
 
 KINDS = ["qa", "qa", "qa", "story", "story", "chat"]
@@ -37,3 +37,10 @@ def test_asking_for_more_than_there_are_takes_all_and_says_so(caplog):
 def test_asking_for_none_is_refused(num_prompts):
     with pytest.raises(TreespecError, match="num_prompts must be >= 1"):
         choose(PROMPTS, num_prompts)
+
+
+@pytest.mark.parametrize("name", ["81", "math/1", "a/2"])
+@pytest.mark.parametrize("turn", [1, 2, 12])
+def test_the_name_of_a_turn_leads_back_to_its_prompt(name, turn):
+    """``math/1`` once lost its number: it looked like a first turn's."""
+    assert prompt_id(turn_id(name, turn), turn) == name

@@ -1,5 +1,6 @@
 """A cascade: who leads where, who is asked, and what that costs."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -8,6 +9,7 @@ import torch
 
 from tests.drafters.sessions import asked, started, toy, toy_draft
 from tests.scripts import Ask, ScriptedDrafter, make_tree, random_tree
+from treespec.draft import DenseDraft, listed
 from treespec.drafters import (
     AbstractDrafter,
     Cascade,
@@ -20,6 +22,7 @@ from treespec.drafters import (
     Successors,
 )
 from treespec.drafters.cascade import CascadeSession
+from treespec.drafters.routed import Route, RoutedDraft
 from treespec.errors import TreespecError
 from treespec.sampling import Sampling
 from treespec.testing import check_drafter
@@ -307,3 +310,28 @@ def test_a_cascade_is_cold_when_its_drafters_are() -> None:
     cold = Cascade((Remembers(nobody().script), toy_draft(8)), (0.5,)).cold()
     assert not cold.drafters[0].memory
     assert isinstance(cold.drafters[1], DraftModel)
+
+
+@pytest.mark.parametrize(("more", "leads"), [(0, 1), (1e-6, 0)])
+def test_a_drafter_that_is_just_sure_enough_leads(more: float, leads: int) -> None:
+    cascade = Cascade((knowing(3), nobody()), (math.exp(-1) + more,))
+    draft = asked(started(cascade, TEXT), make_tree([3], [NO_PARENT]), [0])
+    assert draft.top(1).size == leads
+
+
+def test_one_drafter_that_leads_everywhere_is_heard_as_it_speaks() -> None:
+    """Short cut and long way agree, for dense and sparse answers and all questions."""
+    rows = torch.arange(3)
+    dense = DenseDraft(
+        torch.tensor([[0.1, 0.6, 0.3], [0.5, 0.2, 0.3], [0.2, 0.3, 0.5]])
+    )
+    sparse = listed([[(2, -0.1), (1, -2.0)], [], [(0, -0.3)]], rows.device, source=1)
+    for draft in (dense, sparse):
+        short, long = (
+            RoutedDraft((Route(draft, rows, rows, 4, is_whole),), 3)
+            for is_whole in (True, False)
+        )
+        for k in (1, 2, 3):
+            found, expected = (d.top(k) for d in (short, long))
+            for name in ("rows", "tokens", "logprobs", "sources"):
+                assert torch.equal(getattr(found, name), getattr(expected, name))

@@ -2,7 +2,7 @@
 
 import math
 import random
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 
 import pytest
@@ -22,7 +22,13 @@ from treespec.draft import DenseDraft
 from treespec.drafters import Cascade, DraftModel, PromptLookup
 from treespec.errors import TreespecError
 from treespec.models.table import TableModel
-from treespec.policies import Growth, Planner, SampledPlanner, Situation
+from treespec.policies import (
+    AbstractDraftPolicy,
+    Growth,
+    Planner,
+    SampledPlanner,
+    Situation,
+)
 from treespec.policies.lookahead import OpenNode, Prospects, best_option, best_prefix
 from treespec.policies.planner import REASONS
 from treespec.policies.tree_plan import read_tree
@@ -145,6 +151,42 @@ def test_nodes_that_do_not_pay_for_a_forward_alone_may_share_one() -> None:
     option = best_option((), nodes, prices, lambda *_: 0.3, prospects)
     assert option.width == 4
     assert option.gain == pytest.approx(4 * 0.18 - 0.3)
+
+
+@dataclass(frozen=True, slots=True)
+class Forgetful(AbstractDraftPolicy):
+    """A planner that is never handed its notes, so that it reads the tree again."""
+
+    planner: Planner
+    proposal, max_children, prunes = ProposalKind.DETERMINISTIC, None, True
+
+    def init(self):
+        return self.planner.init()
+
+    def observe(self, state, record):
+        return self.planner.observe(state, record)
+
+    def opens(self, situation, budget):
+        return self.planner.opens(situation, budget)
+
+    def grow(self, growth):
+        return self.planner.grow(replace(growth, note=None))
+
+    def prune(self, tree, budget, situation):
+        return self.planner.prune(tree, budget, situation)
+
+
+@pytest.mark.parametrize("costs", [FLAT, SLOW, STEEP])
+def test_what_a_planner_noted_is_what_it_would_read_in_the_tree(costs: Costs) -> None:
+    noted, read = (
+        [
+            (step.num_candidates, step.num_nodes, step.depth, step.num_draft_forwards)
+            for step in decoded(perfect_after(20), 60, policy, lookup=True)[0].steps
+        ]
+        for policy in (Planner(costs), Forgetful(Planner(costs)))
+    )
+    assert noted == read
+    assert max(candidates for candidates, *_ in noted) > 2
 
 
 # --- shapes ------------------------------------------------------------------------

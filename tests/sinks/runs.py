@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests.outcomes import make_outcome
 from treespec.metrics import summarize
-from treespec.outcome import Divergence, Quality
+from treespec.outcome import Divergence, Quality, Repeat
 from treespec.sinks.base import RunInfo, recording
 
 
@@ -42,6 +42,7 @@ def make_outcomes():
         replace(
             make_outcome("\u00e9\u2028", "story", accepted=()),
             quality=Quality(-1.5, None),
+            repeats=(Repeat(0.3, 0.1 + 0.2, True), Repeat(0.25, 0.5, False)),
         ),
     ]
 

@@ -19,7 +19,13 @@ from treespec.metrics import summarize
 from treespec.sinks import rows, run_folder
 from treespec.sinks.base import RunStatus, recording
 from treespec.sinks.reader import read_run
-from treespec.sinks.run_folder import RunFolderSink, is_done
+from treespec.sinks.run_folder import (
+    RunBusyError,
+    RunDoneError,
+    RunFolderSink,
+    is_busy,
+    is_done,
+)
 from treespec.types import NodeTrace, StepRecord
 
 
@@ -121,7 +127,7 @@ def test_every_prompt_is_on_disk_as_soon_as_it_ended(run):
 
 
 def test_a_killed_run_is_reported_and_never_read(run):
-    """The process is killed in the middle of a line; nothing gets to clean up."""
+    """Public case 37: killed in the middle of a line; nothing gets to clean up."""
     script = """
 import os, sys
 from pathlib import Path
@@ -356,3 +362,93 @@ def test_a_whole_file_is_never_seen_half_written(run, finished, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         run_folder._write(finished / "summary.json", "{")
     assert (finished / "summary.json").read_text() == before
+
+
+def _full(name, monkeypatch):
+    """Let the disk be full for one file, whatever writes it."""
+    real = os.fsync
+
+    def fsync(file):
+        if name in os.readlink(f"/proc/self/fd/{file}"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for open files in /proc")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "config.yaml",
+        "env.json",
+        "prompts.jsonl",
+        "steps.parquet",
+        "nodes.parquet",
+        "summary.json",
+        "status.json",
+        "DONE",
+    ],
+)
+def test_a_disk_that_is_full_for_any_file_is_one_line_and_no_done(
+    run, monkeypatch, name
+):
+    """The claim to the folder ends too: with room again the run is done at once."""
+    with monkeypatch.context() as patched:
+        _full(name, patched)
+        with pytest.raises(TreespecError) as error:
+            record([RunFolderSink()], run, make_outcomes())
+    assert "output_root: cannot write" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not is_done(run.folder)
+    record([RunFolderSink()], run, make_outcomes())
+    assert list(read_run(run.folder).outcomes) == make_outcomes()
+
+
+def test_a_file_that_the_system_refuses_to_let_grow_is_told_like_a_full_disk(run):
+    """The real thing, with a limit on file sizes instead of a full disk."""
+    script = """
+import resource, sys
+from pathlib import Path
+from tests.sinks.runs import make_outcomes, make_run, record
+from treespec.errors import TreespecError
+from treespec.sinks.run_folder import RunFolderSink
+_, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+for limit in map(int, sys.argv[2:]):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        record([RunFolderSink()], make_run(Path(sys.argv[1])), make_outcomes() * 9)
+    except TreespecError as error:
+        print(f"{limit} {error}")
+"""
+    root = Path(__file__).parents[2]
+    limits = ["0", "3", "300", "3000", "9000", "20000"]
+    ended = subprocess.run(
+        [sys.executable, "-c", script, str(run.folder.parent), *limits],
+        cwd=root, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    told = ended.stdout.splitlines()
+    assert [line.split()[0] for line in told] == limits
+    assert all("File too large" in line for line in told)
+    assert ended.stderr == ""
+    assert not is_done(run.folder)
+
+
+def test_a_run_that_is_done_is_not_begun_again_unless_that_is_asked_for(run, finished):
+    before = (finished / "status.json").read_bytes()
+    with pytest.raises(RunDoneError):
+        RunFolderSink(overwrite=False).open(run)
+    assert (finished / "status.json").read_bytes() == before
+    assert is_done(finished)
+
+
+def test_a_run_is_busy_while_it_is_written_and_no_longer(run):
+    sink = RunFolderSink()
+    assert not is_busy(run.folder)
+    sink.open(run)
+    assert is_busy(run.folder)
+    with pytest.raises(RunBusyError, match="another process"):
+        RunFolderSink().check(run.folder)
+    sink.close(None, RunStatus("failed"))
+    assert not is_busy(run.folder)
+    RunFolderSink().check(run.folder)

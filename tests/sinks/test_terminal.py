@@ -8,7 +8,7 @@ import pytest
 from tests.outcomes import STEP_S, make_outcome
 from tests.sinks.runs import make_outcomes, make_run, record
 from treespec.metrics import summarize
-from treespec.outcome import FAR, Divergence, Quality
+from treespec.outcome import FAR, Divergence, Quality, Repeat
 from treespec.sinks.terminal import TerminalSink, render
 
 
@@ -20,6 +20,8 @@ def test_table_shows_every_headline_number_with_a_few_words():
     table = _render([make_outcome(str(i), accepted=(i % 3, 2, 0)) for i in range(6)])
     for words in (
         "Speed-up        2.00x     95% confidence interval 1.",
+        "  by prompt     1.98x     geometric mean over prompts, 95% interval 1.",
+        "  resolution    24%       smaller speed-ups cannot be told from none with",
         "Tokens/second   200.0     100.0 without speculation",
         "Tokens/forward  2.00      new tokens per target forward",
         "Drafts kept     17%       of all drafts that were checked; 6.0 per step",
@@ -172,3 +174,19 @@ def test_a_run_without_numbers_prints_nothing(tmp_path):
 class _Boom(TerminalSink):
     def prompt(self, outcome):
         raise RuntimeError("boom")
+
+
+def _repeated(seconds, *, agrees=True):
+    repeats = tuple(Repeat(plain, 1.0, agrees) for plain in seconds)
+    return replace(make_outcome(), repeats=repeats)
+
+
+def test_measurements_that_disagree_are_warned_of():
+    calm, noisy = _render([_repeated((2.0, 2.02))]), _render([_repeated((2.0, 2.5))])
+    assert "Noise           0.7%      between 2 measurements of a prompt's" in calm
+    assert "Noise           15.8%" in noisy
+    assert "disturbed: is the machine busy" in noisy
+    assert "disturbed" not in calm
+    assert "texts differ" not in noisy
+    other = _render([_repeated((2.0, 2.0), agrees=False)])
+    assert "texts differ between measurements of 1 prompts" in other

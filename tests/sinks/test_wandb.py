@@ -7,14 +7,18 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import wandb
 
+from tests.analysis.conftest import JUDGED
 from tests.outcomes import make_outcome
 from tests.sinks.runs import make_outcomes, make_run, record
 from treespec.errors import TreespecError
-from treespec.sinks.base import recording
+from treespec.sinks import wandb as module
+from treespec.sinks.base import Picture, recording
 from treespec.sinks.run_folder import RunFolderSink, is_done
 from treespec.sinks.wandb import WandbSink, flatten
 
@@ -24,7 +28,7 @@ NUM_STEPS = {"k1": 1, "k2": 2, "k3": 3}
 @pytest.fixture
 def no_credentials(monkeypatch, tmp_path):
     for name in list(os.environ):
-        if name.startswith("WANDB_"):
+        if name.startswith("WANDB_") and name != "WANDB_SERVICE":
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
@@ -38,11 +42,25 @@ def _inspect(run_dir):
         text=True,
     ).stdout
     records = [json.loads(line) for line in output.splitlines()]
-    return [{"type": r["type"], **r.get(r["type"], {})} for r in records]
+    return [{**r.get(r["type"], {}), "type": r["type"]} for r in records]
 
 
 def _of(records, kind):
     return [record for record in records if record["type"] == kind]
+
+
+def _prompt_rows(records):
+    items = [entry["item"] for entry in _of(records, "history")]
+    return [item for item in items if "prompt_idx" in item]
+
+
+def _table(run_dir, records, name):
+    """Return the rows of a table, as they lie in its file."""
+    key = f"tables/{name}.path"
+    items = [entry["item"] for entry in _of(records, "history")]
+    (path,) = [item[key] for item in items if key in item]
+    table = json.loads((run_dir / "files" / path).read_text())
+    return [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
 
 
 def _summary(records):
@@ -53,7 +71,7 @@ def _summary(records):
 
 
 def test_three_jobs_of_one_process_are_three_offline_runs(tmp_path, monkeypatch):
-    """Jobs of a sweep have shared one W&B run, or written into each other's.
+    """Public case 41: jobs of a sweep shared one W&B run, or wrote into each other's.
 
     The environment tries to merge them by id and group, and to draw them to a server
     that must never be spoken to.
@@ -88,7 +106,7 @@ def test_three_jobs_of_one_process_are_three_offline_runs(tmp_path, monkeypatch)
         assert config["depth"] == num_steps
         assert config["policy"] == {"max_depth": 3, "min_prob": 1e-05}
         assert config["_treespec"]["versions"]["torch"] == "2.13.0"
-        history = [entry["item"] for entry in _of(records, "history")]
+        history = _prompt_rows(records)
         assert [row["prompt_idx"] for row in history] == [0, 1]
         assert [row["prompt/num_steps"] for row in history] == [num_steps] * 2
         assert [row["prompt/speedup"] for row in history] == pytest.approx([3.0, 2.0])
@@ -97,6 +115,76 @@ def test_three_jobs_of_one_process_are_three_offline_runs(tmp_path, monkeypatch)
         stored = json.loads((tmp_path / key / "summary.json").read_text())
         assert stored == summaries[key]
         assert {name: written[name] for name in flatten(stored)} == flatten(stored)
+
+
+def test_a_run_has_tables_its_files_and_trees(tmp_path):
+    """What is logged once per run, as it lies in the offline run."""
+    run = make_run(tmp_path)
+    svg = '<svg xmlns="http://www.w3.org/2000/svg"/>'
+    sink = WandbSink(
+        pictures=lambda _, outcomes: [Picture(o.id, svg) for o in outcomes]
+    )
+    outcomes = [make_outcome("<a>", accepted=(2, 0)), make_outcome("b", accepted=(1,))]
+    steps = [replace(step, **JUDGED) for step in outcomes[0].speculative.steps]
+    fast = replace(outcomes[0].speculative, steps=tuple(steps))
+    outcomes[0] = replace(outcomes[0], speculative=fast)
+    summary = record([RunFolderSink(), sink], run, outcomes)
+    assert sink.failure is None
+
+    (run_dir,) = (run.folder / "wandb").glob("offline-run-*")
+    records = _inspect(run_dir)
+    by_depth = _table(run_dir, records, "acceptance_by_depth")
+    assert [row["depth"] for row in by_depth] == [1, 2]
+    rates = [row["acceptance_rate"] for row in by_depth]
+    assert rates == summary["acceptance_rate_by_depth"]
+    ends = [[row["low"], row["high"]] for row in by_depth]
+    assert ends == summary["acceptance_rate_by_depth_ci95"]
+    by_rank = _table(run_dir, records, "acceptance_by_rank")
+    counts = [(r["rank"], r["num_accepted"], r["num_judged"]) for r in by_rank]
+    assert counts == [(0, 2, 4), (1, 0, 2)]
+    prompts = _table(run_dir, records, "prompts")
+    assert [row["id"] for row in prompts] == ["<a>", "b"]
+    assert prompts[0]["speedup"] == pytest.approx(5 / 2 - 1)
+    assert prompts[0]["text"] == "words"
+
+    (files,) = [a for a in _of(records, "artifact") if a["name"] == "run-k1"]
+    kept = {e["path"]: Path(e["local_path"]) for e in files["manifest"]["contents"]}
+    written = {path.name: path for path in run.folder.iterdir() if path.is_file()}
+    assert kept == written
+    assert "DONE" in kept
+    copies = [
+        e["local_path"]
+        for a in _of(records, "artifact")
+        for e in a["manifest"]["contents"]
+    ]
+    assert all(Path(copy).is_relative_to(run.folder) for copy in copies)
+
+    pages = [
+        page["path"]
+        for entry in _of(records, "history")
+        for page in entry["item"].get("trees.html", [])
+    ]
+    assert len(pages) == 2
+    first = (run_dir / "files" / pages[0]).read_text()
+    assert "&lt;a&gt;" in first
+    assert svg in first
+
+
+def test_auto_is_online_only_if_there_is_a_key_and_someone_answers(
+    monkeypatch, caplog, no_credentials
+):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setenv("WANDB_BASE_URL", url)
+        wandb.teardown()  # the environment is read once per process
+        assert module._auto_mode() == "offline"
+        assert "there is no API key" in caplog.text
+        monkeypatch.setenv("WANDB_API_KEY", "x" * 40)
+        assert module._auto_mode() == "online"
+    caplog.clear()
+    assert module._auto_mode() == "offline"
+    assert "127.0.0.1 does not answer" in caplog.text
+    wandb.teardown()
 
 
 def test_a_crashed_run_is_finished_as_failed(tmp_path):

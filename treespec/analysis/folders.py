@@ -34,6 +34,7 @@ from treespec.sinks.run_folder import (
     is_done,
 )
 from treespec.sinks.wandb import flatten
+from treespec.untimed import NUM_JOBS_BESIDE, without_speeds
 
 _WAY_OUT = "run it again with force=true, or load it with the version that wrote it"
 
@@ -105,6 +106,8 @@ def _load_folder(folder: Path) -> LoadedRun:
             f"{folder / PROMPTS}: has {len(prompts)} whole lines, but the run had "
             f"{status.get('num_prompts')!r} prompts; {_WAY_OUT}"
         )
+    if summary.get(NUM_JOBS_BESIDE):
+        prompts = [without_speeds(prompt) for prompt in prompts]
     steps = _table(folder / STEPS, STEP_SCHEMA, needed=done)
     traced = done and config.get("trace") == "nodes"
     drafted = traced and bool(pc.any(pc.greater(steps["num_nodes"], 0)).as_py())

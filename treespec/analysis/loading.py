@@ -13,18 +13,18 @@ from treespec.analysis.live import results_from
 from treespec.analysis.offline import load_offline
 from treespec.analysis.results import Results
 from treespec.errors import TreespecError
-from treespec.sinks.run_folder import CONFIG, STATUS
+from treespec.sinks.reader import run_folders
 
 _OFFLINE = ("*run-*-*", "wandb/*run-*-*", "*/wandb/*run-*-*")
-_LEVELS = ("", "*/", "*/*/")
 
 
 def load_results(*sources: str | PathLike[str]) -> Results:
     """Return the tables of all runs below some folders.
 
     A source is a run folder, a sweep, a folder of sweeps, or an offline W&B folder
-    (``wandb`` or ``offline-run-...``), of which only runs and the headline numbers of
-    prompts are known. Runs that failed or did not end are listed with what they have.
+    (``wandb`` or ``offline-run-...``), whose steps and nodes are known as long as the
+    files that were handed to W&B are there. Runs that failed or did not end are listed
+    with what they have.
 
     Numbers are taken as they were written; ``treespec.sinks.reader.read_run`` checks a
     run against its records.
@@ -62,22 +62,6 @@ def _load(source: Path) -> list[LoadedRun]:
         f"{source} {there}; give a run's folder, or that of a sweep, such as "
         "outputs/default"
     )
-
-
-def run_folders(source: Path) -> list[Path]:
-    """Return the run folders at most two levels below a folder, sorted."""
-    found = {
-        path.parent
-        for level in _LEVELS
-        for name in (CONFIG, STATUS)
-        for path in source.glob(level + name)
-    }
-    # W&B keeps files of the same names inside of a run's folder.
-    return sorted(folder for folder in found if not _is_wandb(folder))
-
-
-def _is_wandb(folder: Path) -> bool:
-    return "wandb" in folder.parts[-3:] or any(folder.glob("*.wandb"))
 
 
 def _offline_folders(source: Path) -> Iterator[Path]:

@@ -1,10 +1,11 @@
-"""One offline W&B run as rows and tables; of steps and nodes W&B is told nothing."""
+"""One offline W&B run as rows and tables: what W&B was told, and the files it knows."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from treespec.analysis.folders import LoadedRun, expect_schema
+from treespec.analysis.folders import LoadedRun, expect_schema, load_folder
 from treespec.analysis.live import (
     config_columns,
     environment_columns,
@@ -20,7 +21,7 @@ _PREFIX = "prompt/"
 
 
 def load_offline(folder: Path) -> LoadedRun:
-    """Return what W&B was told of a run.
+    """Return what W&B was told of a run, and its records if they are at hand.
 
     Raises:
         TreespecError: W&B cannot read it, or it is of another layout.
@@ -43,13 +44,19 @@ def load_offline(folder: Path) -> LoadedRun:
         **config_columns(run.config),
         **summary_columns(run.summary),
     }
-    return LoadedRun(
+    loaded = LoadedRun(
         path=folder.absolute().with_name(run.run_key),
         row=row,
         prompts=table_of(prompts, PROMPT_SCHEMA),
         steps=STEP_SCHEMA.empty_table(),
         nodes=NODE_SCHEMA.empty_table(),
         settings=setting_rows("", run.config),
+    )
+    if run.run_folder is None:
+        return loaded
+    records = load_folder(run.run_folder)
+    return replace(
+        loaded, prompts=records.prompts, steps=records.steps, nodes=records.nodes
     )
 
 

@@ -26,6 +26,7 @@ SUMMARY_COLUMNS: Mapping[str, str] = {
     "num_steps": "num_steps",
     "speedup": "speedup",
     "speedup_geomean": "speedup_geomean",
+    "detectable_speedup": "detectable_speedup",
     "tokens_per_second": "tokens_per_second",
     "baseline_tokens_per_second": "baseline_tokens_per_second",
     "mean_acceptance_length": "mean_acceptance_length",
@@ -54,6 +55,9 @@ SUMMARY_COLUMNS: Mapping[str, str] = {
     "wall_s": "wall_s",
     "peak_memory_bytes": "peak_memory_bytes",
     "baseline_step_spread": "baseline_step_spread",
+    "num_jobs_beside": "num_jobs_beside",
+    "num_repeats": "repeats.num_repeats",
+    "repeat_spread": "repeats.speedup_spread",
     "num_identical": "lossless.identical",
     "num_ties": "lossless.ties",
     "num_violations": "lossless.violations",
@@ -62,10 +66,17 @@ SUMMARY_COLUMNS: Mapping[str, str] = {
 }
 """Column of ``runs`` -> dotted key of ``summary.json``."""
 
-_COUNTS = {"num_prompts", "num_tokens", "num_steps", "peak_memory_bytes"} | {
+_COUNTS = {
+    "num_prompts",
+    "num_tokens",
+    "num_steps",
+    "num_repeats",
+    "peak_memory_bytes",
+} | {
     "num_identical",
     "num_ties",
     "num_violations",
+    "num_jobs_beside",
 }
 _WORDS = (
     "run",
@@ -119,6 +130,7 @@ PROMPT_SCHEMA = pa.schema(
         ("prompt_idx", pa.int32()),
         ("id", pa.string()),
         ("category", pa.string()),
+        ("turn", pa.int32()),
         ("lossless", pa.string()),
         ("divergence_index", pa.int64()),
         ("divergence_margin", pa.float64()),

@@ -13,6 +13,7 @@ from treespec.models.cached import cached_tokenizer
 from treespec.models.source import ModelSource
 from treespec.models.texts import text_pieces, token_texts
 from treespec.models.tokenizer import HuggingFaceTokenizer
+from treespec.sinks.base import RunInfo
 from treespec.sinks.reader import Run
 
 _KEY = "pair.target"
@@ -44,7 +45,7 @@ class Words:
         return [visible_text(text) for text in text_pieces(self.tokenizer, tokens)]
 
 
-def find_words(run: Run, folder: str | None) -> Words:
+def find_words(run: Run | RunInfo, folder: str | None = None) -> Words:
     """Return the words of a run; a model that is not here costs only them.
 
     Args:
@@ -71,7 +72,7 @@ def find_words(run: Run, folder: str | None) -> Words:
         )
 
 
-def _source(run: Run) -> ModelSource:
+def _source(run: Run | RunInfo) -> ModelSource:
     """Return the run's target, a model of the hub at the commit that was run."""
     pair = run.config.get("pair")
     given = pair.get("target") if isinstance(pair, dict) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -99,9 +98,9 @@ class CascadeSession(AbstractTeamSession):
         """Start every member."""
         super().__init__(cascade, setting)
         self._device = setting.device
-        self._least = [
-            math.log(value) if value else -math.inf for value in cascade.min_confidence
-        ]
+        # Rounded as log-probabilities are, so that what is just enough is enough.
+        least = torch.tensor(cascade.min_confidence, dtype=torch.float64).log()
+        self._least = least.float().tolist()
 
     def expand(self, frontiers: Sequence[Frontier]) -> list[AbstractDraft]:
         """Return, row by row, what the first drafter says that is sure enough."""
@@ -126,7 +125,7 @@ class CascadeSession(AbstractTeamSession):
         for search, question, draft in zip(searches, questions, drafts, strict=True):
             led = self._led(place, search, question, draft)
             if led:
-                search.routes.append(self._route(place, draft, led))
+                search.routes.append(self._route(place, question, draft, led))
             search.open_rows = sorted(set(search.open_rows) - set(led.values()))
 
     def _led(
@@ -138,7 +137,10 @@ class CascadeSession(AbstractTeamSession):
         if place == self._last(search.frontier):
             return led
         best = draft.top(1)
-        sure = set(best.rows[best.logprobs >= self._least[place]].tolist())
+        rows, logprobs = best.rows.tolist(), best.logprobs.tolist()
+        sure = {
+            r for r, p in zip(rows, logprobs, strict=True) if p >= self._least[place]
+        }
         return {own: row for own, row in led.items() if own in sure}
 
     def _last(self, frontier: Frontier) -> int:
@@ -146,10 +148,14 @@ class CascadeSession(AbstractTeamSession):
         places = range(len(self.members))
         return max(place for place in places if self.may_ask(place, frontier))
 
-    def _route(self, place: int, draft: AbstractDraft, led: dict[int, int]) -> Route:
+    def _route(
+        self, place: int, question: Question, draft: AbstractDraft, led: dict[int, int]
+    ) -> Route:
         numbers = (list(led), list(led.values()))
         own_rows, rows = torch.tensor(numbers, device=self._device)
-        return Route(draft, own_rows, rows, self.members[place].first_source)
+        is_whole = len(led) == len(question.nodes) == len(question.whole.nodes)
+        first_source = self.members[place].first_source
+        return Route(draft, own_rows, rows, first_source, is_whole)
 
 
 def _begin(frontier: Frontier) -> _Search:

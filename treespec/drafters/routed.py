@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -21,16 +21,21 @@ class Route:
         draft_rows: Its rows, as often as they are needed.  # [R]
         rows: The frontier's row that each of them is for.  # [R]
         first_source: What its sources count from.
+        is_whole: Whether it speaks for all rows of the frontier, with all of its own,
+            in order: known on the host, so that nothing has to be looked up.
     """
 
     draft: AbstractDraft
     draft_rows: Tensor
     rows: Tensor
     first_source: int = 0
+    is_whole: bool = False
 
     def top(self, k: int) -> Children:
         """Return the best children of its rows."""
         found = self.draft.top(k)
+        if self.is_whole:
+            return replace(found, sources=found.sources + self.first_source)
         place, child = (self.draft_rows[:, None] == found.rows).nonzero(as_tuple=True)
         found = found.select(child)
         return Children(
@@ -60,6 +65,8 @@ class RoutedDraft(AbstractDraft):
     def top(self, k: int) -> Children:
         """Return at most ``k`` candidates of every node."""
         parts = [route.top(k) for route in self.routes]
+        if self.routes[0].is_whole:
+            return parts[0]
         found = Children(
             rows=torch.cat([part.rows for part in parts]),
             tokens=torch.cat([part.tokens for part in parts]),

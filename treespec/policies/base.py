@@ -65,6 +65,8 @@ class Growth:
         chance: The request's own source of randomness for drafting.
         situation: Where the request stood when the step began.
         num_forwards: Forwards of a draft model that the tree took so far.
+        note: What the policy noted with the tree's latest layer; ``None`` for the
+            first.
     """
 
     tree: TokenTree
@@ -78,6 +80,7 @@ class Growth:
     chance: AbstractChance
     situation: Situation
     num_forwards: int
+    note: Any = None
 
     @property
     def room(self) -> int:

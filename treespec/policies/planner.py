@@ -15,12 +15,11 @@ from treespec.policies.base import AbstractDraftPolicy, Growth, Situation
 from treespec.policies.lookahead import ASSUMED, Prices, best_prefix
 from treespec.policies.plan_state import Opening, Outlook, PlanState
 from treespec.policies.tree_plan import (
+    Brood,
     TreePlan,
     next_expansion,
     node_ids,
-    planned,
     read_tree,
-    tree_columns,
 )
 from treespec.tree import NOT_EXPANDED, ROOT, Layer, TokenTree
 from treespec.types import Budget, Forecast, ProposalKind, StepRecord
@@ -194,11 +193,12 @@ class Planner(AbstractPlanner):
         """Return the best new candidates, and the nodes that are worth expanding."""
         outlook = self.outlook(growth.situation)
         children = growth.draft.top(self.max_children)
-        plan, kept = _with_children(growth, children, outlook)
-        going = next_expansion(plan, growth, outlook, self.prunes)
-        if not kept and not going.nodes:
+        found = _found(growth, children, outlook)
+        going = next_expansion(found.plan, growth, outlook, self.prunes)
+        if not found.kept and not going.nodes:
             return None
-        children = children.select(node_ids(kept, growth.tree.tokens))
+        if len(found.kept) < children.size:
+            children = children.select(node_ids(found.kept, growth.tree.tokens))
         return Layer(
             parents=growth.frontier[children.rows],
             tokens=children.tokens,
@@ -206,6 +206,7 @@ class Planner(AbstractPlanner):
             sources=children.sources,
             expand=node_ids(going.nodes, growth.tree.tokens),
             may_forward=going.may_forward,
+            note=found.plan,
         )
 
     def prune(
@@ -224,38 +225,51 @@ class Planner(AbstractPlanner):
         return node_ids([ROOT, *sorted(ranked[:size])], tree.tokens)
 
 
-def _with_children(
-    growth: Growth, children: Children, outlook: Outlook
-) -> tuple[TreePlan, list[int]]:
-    """Return the tree with the best of its new candidates, and which those are.
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What an answer brings.
 
-    Waits for the device once.
+    Attributes:
+        plan: The tree with the best of the new candidates.
+        kept: Which of them these are.
     """
-    tree = growth.tree
-    frontier = growth.frontier
-    found = (
-        frontier[children.rows].float(),
-        children.sources.float(),
-        torch.full_like(children.logprobs, NOT_EXPANDED, dtype=torch.float32),
-        children.logprobs.float(),
+
+    plan: TreePlan
+    kept: list[int]
+
+
+def _found(growth: Growth, children: Children, outlook: Outlook) -> _Found:
+    """Return the tree with the best of its new candidates; waits for the device once.
+
+    What earlier nodes are worth was noted with the layer that they came in.
+    """
+    tree, frontier = growth.tree, growth.frontier
+    plan = growth.note
+    if not isinstance(plan, TreePlan):
+        plan = read_tree(tree, outlook)
+    parts = (frontier, tree.draft_rows, children.rows, children.sources)
+    numbers = torch.cat((*parts, children.logprobs.double())).tolist()
+    parents = list(map(int, numbers[: frontier.shape[0]]))
+    del numbers[: frontier.shape[0]]
+    expansions = list(map(int, numbers[: tree.size]))
+    for node in parents:
+        expansions[node] = 0  # asked about now
+    size = children.size
+    rows, sources, logprobs = (
+        numbers[tree.size + part * size :][:size] for part in range(3)
     )
-    columns = torch.stack(
-        [torch.cat(pair) for pair in zip(tree_columns(tree), found, strict=True)]
-    )
-    flat = torch.cat((columns.flatten(), frontier.float())).tolist()
-    size = columns.shape[1]
-    numbers = [flat[i * size : (i + 1) * size] for i in range(4)]
-    for node in map(int, flat[4 * size :]):
-        numbers[2][node] = 0.0
-    plan = planned(numbers, outlook)
-    new = range(tree.size, size)
-    best = sorted(new, key=lambda node: -plan.values[node])
+    brood = Brood.of(outlook, len(parents))
+    new = list(map(brood.chance, map(int, rows), map(int, sources), logprobs))
+    values = [
+        plan.values[parents[int(row)]] * chance
+        for row, chance in zip(rows, new, strict=True)
+    ]
+    best = sorted(range(size), key=lambda child: -values[child])
     kept = sorted(best[: growth.budget.max_width])
-    chosen = [*range(tree.size), *kept]
-    plan = TreePlan(
-        values=[plan.values[node] for node in chosen],
-        chances=[plan.chances[node] for node in chosen],
-        sources=[plan.sources[node] for node in chosen],
-        expansions=[plan.expansions[node] for node in chosen],
+    wider = TreePlan(
+        values=[*plan.values, *(values[child] for child in kept)],
+        chances=[*plan.chances, *(new[child] for child in kept)],
+        sources=[*plan.sources, *(int(sources[child]) for child in kept)],
+        expansions=[*expansions, *(NOT_EXPANDED for _ in kept)],
     )
-    return plan, [node - tree.size for node in kept]
+    return _Found(wider, kept)

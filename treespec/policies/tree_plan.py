@@ -51,12 +51,6 @@ class Expansion:
     may_forward: bool
 
 
-def read_tree(tree: TokenTree, outlook: Outlook) -> TreePlan:
-    """Return what a tree's nodes are worth; waits for the device once."""
-    numbers = torch.stack(tree_columns(tree)).tolist()
-    return planned(numbers, outlook)
-
-
 def next_expansion(
     plan: TreePlan, growth: Growth, outlook: Outlook, prunes: bool
 ) -> Expansion:
@@ -133,35 +127,49 @@ def _free_width(
     return width
 
 
-def tree_columns(tree: TokenTree) -> tuple[Tensor, ...]:
-    """Return parents, sources, expansions and log-probabilities."""
-    return (
-        tree.parents.float(),
-        tree.sources.float(),
-        tree.draft_rows.float(),
-        tree.draft_logprobs.float(),
-    )
+@dataclass(frozen=True, slots=True)
+class Brood:
+    """Chances of children whose parents are reached, child after child.
 
+    Attributes:
+        outlook: The situation with its prices.
+        left: By parent, the chance that none of its children so far is accepted.
+        ranks: By parent, its children so far.
+    """
 
-def planned(numbers: Sequence[Sequence[float]], outlook: Outlook) -> TreePlan:
-    """Return the values of nodes, from the root downwards."""
-    parents, sources, rows, logprobs = numbers
-    belief, names = outlook.state.belief, outlook.source_name
-    values, chances, left = [1.0], [1.0], [LARGEST]
-    ranks = [0] * len(parents)
-    for node in range(1, len(parents)):
-        parent = int(parents[node])
-        rank = ranks[parent]
-        ranks[parent] += 1
-        prob = _exp(logprobs[node])
-        chance = belief.chance(names(int(sources[node])), prob, rank)
+    outlook: Outlook
+    left: list[float]
+    ranks: list[int]
+
+    @classmethod
+    def of(cls, outlook: Outlook, num_parents: int) -> Brood:
+        """Return a brood without children."""
+        return cls(outlook, [LARGEST] * num_parents, [0] * num_parents)
+
+    def chance(self, parent: int, source: int, logprob: float) -> float:
+        """Return the chance of the next child of a parent."""
+        rank = self.ranks[parent]
+        self.ranks[parent] += 1
+        belief, name = self.outlook.state.belief, self.outlook.source_name(source)
         # Only one of the siblings can be accepted.
-        chance = min(chance, left[parent])
-        left[parent] -= chance
-        left.append(LARGEST)
+        chance = min(belief.chance(name, _exp(logprob), rank), self.left[parent])
+        self.left[parent] -= chance
+        return chance
+
+
+def read_tree(tree: TokenTree, outlook: Outlook) -> TreePlan:
+    """Return what a tree's nodes are worth; waits for the device once."""
+    columns = (tree.parents, tree.sources, tree.draft_rows, tree.draft_logprobs)
+    numbers = torch.stack([column.double() for column in columns]).tolist()
+    parents, sources, rows = (list(map(int, column)) for column in numbers[:3])
+    brood = Brood.of(outlook, len(parents))
+    values, chances = [1.0], [1.0]
+    for node in range(1, len(parents)):
+        parent = parents[node]
+        chance = brood.chance(parent, sources[node], numbers[3][node])
         chances.append(chance)
         values.append(values[parent] * chance)
-    return TreePlan(values, chances, [int(s) for s in sources], [int(r) for r in rows])
+    return TreePlan(values, chances, sources, rows)
 
 
 def _exp(logprob: float) -> float:

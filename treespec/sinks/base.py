@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,7 @@ class RunInfo:
         config: The resolved configuration: plain dicts, lists, strings and numbers.
         environment: Versions, device, threads, dtype, model files, git state.
         tags: Words to find the run by.
+        is_timed: Whether its times so far are its own: no other job shared its device.
     """
 
     run_key: str
@@ -33,6 +34,7 @@ class RunInfo:
     config: Mapping[str, Any]
     environment: Mapping[str, Any]
     tags: tuple[str, ...] = ()
+    is_timed: Callable[[], bool] = lambda: True
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,19 @@ class RunStatus:
     status: Literal["done", "failed", "interrupted"]
     error: str | None = None
     traceback: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A drawing of a part of a run.
+
+    Attributes:
+        title: What it shows; plain text.
+        svg: The drawing, a document of its own.
+    """
+
+    title: str
+    svg: str
 
 
 def status_of(error: BaseException | None) -> RunStatus:

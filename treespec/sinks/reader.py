@@ -34,7 +34,9 @@ from treespec.sinks.run_folder import (
     SUMMARY,
     is_done,
 )
+from treespec.untimed import NUM_JOBS_BESIDE, with_neighbours
 
+_LEVELS = ("", "*/", "*/*/")
 _MOST_TOKENS = 2**31
 # Prompt index -> mode -> rows in the order in which they were written.
 RowsByPrompt = defaultdict[int, dict[Mode, list[Row]]]
@@ -92,6 +94,22 @@ def read_run(folder: Path) -> Run:
         outcomes=outcomes,
         summary=summary,
     )
+
+
+def run_folders(source: Path) -> list[Path]:
+    """Return the run folders at most two levels below a folder, sorted."""
+    found = {
+        path.parent
+        for level in _LEVELS
+        for name in (CONFIG, STATUS)
+        for path in source.glob(level + name)
+    }
+    # W&B keeps files of the same names inside of a run's folder.
+    return sorted(folder for folder in found if not _is_wandb(folder))
+
+
+def _is_wandb(folder: Path) -> bool:
+    return "wandb" in folder.parts[-3:] or any(folder.glob("*.wandb"))
 
 
 def _unfinished(folder: Path) -> TreespecError:
@@ -170,12 +188,14 @@ def _check_summary(
     Raises:
         TreespecError: Names the first number that differs.
     """
-    for name in ("wall_s", "peak_memory_bytes"):
+    given = ("wall_s", "peak_memory_bytes", "baseline")
+    for name in given:
         if name not in summary:
             raise TreespecError(f"{path}: missing key {name!r}")
-    wall_s, peak_memory_bytes = summary["wall_s"], summary["peak_memory_bytes"]
     try:
-        recomputed = summarize(outcomes, wall_s, peak_memory_bytes)
+        recomputed = summarize(outcomes, *(summary[name] for name in given))
+        if NUM_JOBS_BESIDE in summary:
+            recomputed = with_neighbours(recomputed, summary[NUM_JOBS_BESIDE])
     except MALFORMED as error:
         raise TreespecError(
             f"{path}: the records hold what is no number ({type(error).__name__}: "

@@ -9,9 +9,10 @@ from textwrap import wrap
 from typing import Any, TextIO
 
 from treespec.forecasts import off_share
-from treespec.metrics import MIN_PROMPTS_FOR_INTERVAL, Summary
+from treespec.metrics import MIN_PROMPTS_FOR_INTERVAL, PLAIN, Summary
 from treespec.outcome import FAR, PromptOutcome
 from treespec.sinks.base import AbstractSink, RunInfo, RunStatus
+from treespec.untimed import NUM_JOBS_BESIDE
 
 _WIDTH = 88
 _LABEL = 16
@@ -19,6 +20,7 @@ _MEANING = 26
 _MAX_REASONS = 3
 _MAX_DEPTHS = 8
 _UNEVEN = 1.5
+_NOISY = 0.05
 _MAX_DIVERGENCES = 6
 _MAX_NAME = 16
 
@@ -57,20 +59,43 @@ def render(summary: Summary) -> str:
     """Return the table of a summary: plain text, at most 88 columns wide."""
     return "\n".join(
         [
-            *_speed(summary),
+            *_speed_or_why_not(summary),
             *_acceptance(summary),
             *_optimum(summary),
             *_forecast(summary["forecast"]),
             *_off(summary["reason_share"]),
-            *_time(summary),
+            *([] if summary.get(NUM_JOBS_BESIDE) else _time(summary)),
             *_disturbance(summary),
+            *_repeats(summary["repeats"]),
             "",
             *_categories(summary),
             "",
-            *_verdict(summary["lossless"]),
+            *_verdict(summary["lossless"], summary["baseline"]),
             *_quality(summary),
+            *(_measure(name, found) for name, found in summary["quality"].items()),
             *_divergences(summary["divergences"]),
         ]
+    )
+
+
+def _speed_or_why_not(summary: Summary) -> list[str]:
+    """Tell the speed, or which other jobs made it no speed of this one."""
+    num_jobs = summary.get(NUM_JOBS_BESIDE)
+    if not num_jobs:
+        return _speed(summary)
+    jobs = "another job" if num_jobs == 1 else f"{num_jobs} other jobs"
+    return [
+        _line("Speed-up", "untold", f"{jobs} ran beside it on the same device; run it"),
+        _line("", "", "again alone, with force=true, to time it"),
+        _length(summary),
+    ]
+
+
+def _length(summary: Summary) -> str:
+    return _line(
+        "Tokens/forward",
+        _number(summary["mean_acceptance_length"], 2),
+        "new tokens per target forward (1.00 without speculation)",
     )
 
 
@@ -83,18 +108,42 @@ def _speed(summary: Summary) -> list[str]:
     )
     return [
         _line("Speed-up", _times(summary["speedup"]), spread),
+        *_per_prompt(summary),
+        *_resolution(summary),
         _line(
             "Tokens/second",
             _number(summary["tokens_per_second"], 1),
-            f"{_number(summary['baseline_tokens_per_second'], 1)} without speculation, "
-            "on the same prompts",
+            f"{_number(summary['baseline_tokens_per_second'], 1)} "
+            f"{_without(summary)}, on the same prompts",
         ),
-        _line(
-            "Tokens/forward",
-            _number(summary["mean_acceptance_length"], 2),
-            "new tokens per target forward (1.00 without speculation)",
-        ),
+        _length(summary),
     ]
+
+
+def _without(summary: Summary) -> str:
+    """Return how the baseline is told."""
+    name = summary["baseline"]
+    return "without speculation" if name == PLAIN else f"by {name}"
+
+
+def _per_prompt(summary: Summary) -> list[str]:
+    """Tell the mean in which every prompt counts the same, if it has an interval."""
+    interval = summary["speedup_geomean_ci95"]
+    if interval is None:
+        return []
+    spread = f"95% interval {_times(interval[0])} to {_times(interval[1])}"
+    mean = _times(summary["speedup_geomean"])
+    return [_line("  by prompt", mean, f"geometric mean over prompts, {spread}")]
+
+
+def _resolution(summary: Summary) -> list[str]:
+    """Tell which speed-ups so many prompts could not have shown."""
+    least = summary["detectable_speedup"]
+    if least is None or summary["speedup_ci95"] is None:
+        return []
+    count = summary["num_prompts"]
+    words = f"smaller speed-ups cannot be told from none with these {count} prompts"
+    return [_line("  resolution", _percent(least), words)]
 
 
 def _acceptance(summary: Summary) -> list[str]:
@@ -182,7 +231,7 @@ def _time(summary: Summary) -> list[str]:
         _line(
             "",
             _milliseconds(baseline["p50"]),
-            f"without speculation, 90% by {_milliseconds(baseline['p90'])}",
+            f"{_without(summary)}, 90% by {_milliseconds(baseline['p90'])}",
         ),
         _line(
             "First token",
@@ -201,6 +250,22 @@ def _disturbance(summary: Summary) -> list[str]:
         _line("Disturbed", f"{spread:.1f}x", "is what one plain step in ten took, or"),
         _line("", "", "more, of the usual time: is the machine busy with other work?"),
     ]
+
+
+def _repeats(repeats: Mapping[str, Any]) -> list[str]:
+    """Tell how far measurements of one prompt lie apart, and warn if they are noisy."""
+    spread, differing = repeats["speedup_spread"], repeats["num_differing"]
+    lines = []
+    if spread is not None:
+        words = f"between {repeats['num_repeats']} measurements of a prompt's speed-up"
+        lines.append(_line("Noise", f"{100 * spread:.1f}%", words))
+    if spread is not None and spread > _NOISY:
+        words = "disturbed: is the machine busy with other work?"
+        lines.append(_line("", "", words))
+    if differing:
+        words = f"texts differ between measurements of {differing} prompts"
+        lines.append(_line("", "", words))
+    return lines
 
 
 def _categories(summary: Summary) -> list[str]:
@@ -229,8 +294,9 @@ def _category(name: str, width: int, group: Summary) -> str:
     )
 
 
-def _verdict(lossless: Summary) -> list[str]:
-    first, *rest = wrap(_verdict_words(lossless), _WIDTH - _LABEL)
+def _verdict(lossless: Summary, baseline: str) -> list[str]:
+    plain = "plain decoding" if baseline == PLAIN else baseline
+    first, *rest = wrap(_verdict_words(lossless, plain), _WIDTH - _LABEL)
     return [_line("Lossless", first, ""), *(_line("", line, "") for line in rest)]
 
 
@@ -245,11 +311,34 @@ def _quality(summary: Summary) -> list[str]:
             _number(summary["mean_token_logprob"], 3),
             "mean log-probability of a new token under the target;",
         ),
-        _line("", "", f"{plain} without speculation"),
+        _line("", "", f"{plain} {_without(summary)}"),
     ]
 
 
-def _verdict_words(lossless: Summary) -> str:
+def _measure(name: str, found: Mapping[str, Any]) -> str:
+    """Compare both sides by one quality measure."""
+    digits = 1 if found["margin"] >= 1 else 3
+    plain, gap = (_number(found[key], digits) for key in ("baseline", "difference"))
+    words = f"{plain} without speculation, on {found['num_prompts']} prompts; "
+    interval = found["difference_ci95"]
+    if interval is None:
+        words += f"difference {gap}: too few prompts to say more"
+    else:
+        low, high = (_number(end, digits) for end in interval)
+        shown = "shown" if found["equivalent"] else "not shown"
+        words += (
+            f"difference {gap} (95% interval {low} to {high}): {shown} to be equal "
+            f"within {found['margin']:g}"
+        )
+    if found["num_cut"]:
+        words += f"; {found['num_cut']} texts were cut by a length limit"
+    first, *rest = wrap(words, _WIDTH - _MEANING)
+    value = _number(found["speculative"], digits)
+    lines = [_line(f"  {name}", value, first), *(_line("", "", line) for line in rest)]
+    return "\n".join(lines)
+
+
+def _verdict_words(lossless: Summary, plain: str) -> str:
     checked, identical = lossless["checked"], lossless["identical"]
     if not lossless["rule_is_lossless"]:
         return (
@@ -260,18 +349,18 @@ def _verdict_words(lossless: Summary) -> str:
         return "not compared: with sampling the texts need not be equal."
     if lossless["violations"]:
         return (
-            f"NO. {lossless['violations']} of {checked} texts differ from plain "
-            "decoding by more than numerical noise."
+            f"NO. {lossless['violations']} of {checked} texts differ from those of "
+            f"{plain} by more than numerical noise."
         )
     if lossless["ties"]:
         return (
-            f"yes. {identical} of {checked} texts are token for token those of plain "
-            f"decoding; the rest ({lossless['ties']}) part from it where two of the "
+            f"yes. {identical} of {checked} texts are token for token those of "
+            f"{plain}; the rest ({lossless['ties']}) part from it where two of the "
             "target's choices are equal within numerical noise."
         )
     if checked == 1:
-        return "yes. The text is token for token that of plain decoding."
-    return f"yes. All {checked} texts are token for token those of plain decoding."
+        return f"yes. The text is token for token that of {plain}."
+    return f"yes. All {checked} texts are token for token those of {plain}."
 
 
 def _divergences(found: Sequence[Mapping[str, Any]]) -> list[str]:

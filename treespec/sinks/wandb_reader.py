@@ -1,21 +1,24 @@
 """Reads an offline W&B run back, without W&B's services and without a network.
 
-W&B is told headline numbers only: configuration, a row per prompt, the summary. Steps
-and nodes are in the run folder alone.
+Its log holds the headline numbers: configuration, a row per prompt, the summary. Steps
+and nodes are in the run's files, of which it holds names, places and checksums.
 
 A ``.wandb`` file is a log of LevelDB's format whose records are W&B's own messages.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
+from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from treespec.errors import TreespecError
+from treespec.sinks.wandb import ARTIFACT
 
 _MAGIC = b":W&B"
 _FILE_HEADER, _CHUNK_HEADER, _BLOCK = 7, struct.Struct("<IHB"), 32768
@@ -34,6 +37,8 @@ class OfflineRun:
         prompts: The numbers of each prompt, in order, named ``prompt/...``.
         summary: The summary, keys joined by dots.
         exit_code: 0 if it ended well; ``None`` if it did not end.
+        run_folder: Where the run's files lie; ``None`` if they are not there any more
+            as they were handed over.
     """
 
     run_key: str
@@ -42,6 +47,7 @@ class OfflineRun:
     prompts: tuple[dict[str, Any], ...]
     summary: dict[str, Any]
     exit_code: int | None
+    run_folder: Path | None
 
 
 def read_offline_run(folder: Path) -> OfflineRun:
@@ -55,7 +61,7 @@ def read_offline_run(folder: Path) -> OfflineRun:
     config: dict[str, Any] = {}
     summary: dict[str, Any] = {}
     prompts: list[dict[str, Any]] = []
-    run, exit_code = None, None
+    run, exit_code, run_folder = None, None, None
     for content in _records(_log(folder)):
         record = wandb_internal_pb2.Record.FromString(content)
         kind = record.WhichOneof("record_type")
@@ -70,6 +76,8 @@ def read_offline_run(folder: Path) -> OfflineRun:
             summary.update(_items(record.summary.update))
         elif kind == "exit":
             exit_code = record.exit.exit_code
+        elif kind == "artifact" and record.artifact.type == ARTIFACT:
+            run_folder = _run_folder(folder, record.artifact.manifest.contents)
     if run is None:
         raise TreespecError(f"{folder}: holds no W&B run; {_way_out(folder)}")
     return OfflineRun(
@@ -79,7 +87,30 @@ def read_offline_run(folder: Path) -> OfflineRun:
         prompts=tuple(row for row in prompts if "prompt_idx" in row),
         summary=summary,
         exit_code=exit_code,
+        run_folder=run_folder,
     )
+
+
+def _run_folder(folder: Path, files: Iterable[Any]) -> Path | None:
+    """Return the folder in which all files are those that were handed to W&B.
+
+    They lie where they lay then, or, if all was moved, around the offline run.
+    """
+    listed = list(files)
+    places = {Path(file.local_path).parent for file in listed}
+    for place in (*places, folder.absolute().parents[1]):
+        if all(_digest(place / file.path) == file.digest for file in listed):
+            return place
+    return None
+
+
+def _digest(path: Path) -> str | None:
+    """Return a file's checksum as W&B writes it; ``None`` if it cannot be read."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    return b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode()
 
 
 def _items(items: Iterable[Any]) -> dict[str, Any]:

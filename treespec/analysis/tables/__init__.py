@@ -22,6 +22,7 @@ from treespec.analysis.tables.pay import (
 )
 from treespec.analysis.tables.speed import (
     ALL,
+    comparisons,
     latencies,
     speed_by_nodes,
     speedup_by_category,
@@ -37,6 +38,7 @@ __all__ = [
     "acceptance_by_depth",
     "acceptance_by_rank",
     "break_even",
+    "comparisons",
     "cost_curve",
     "cost_profile",
     "expected_and_realised",

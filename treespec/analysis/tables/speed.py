@@ -7,11 +7,24 @@ import pandas as pd
 
 from treespec.analysis.results import Results
 from treespec.analysis.tables.frames import NAN, Row, by_run, frame_with
+from treespec.comparisons import compare_all
+from treespec.datasets.base import prompt_id
 from treespec.metrics import BOOTSTRAP_SEED, MIN_PROMPTS_FOR_INTERVAL
 from treespec.stats import Floats, bootstrap_interval
 
 ALL = "all"
 """Category of the row that pools all prompts of a run."""
+_COMPARED = (
+    "run",
+    "other",
+    "num_prompts",
+    "ratio",
+    "low",
+    "high",
+    "p_value",
+    "adjusted_p_value",
+    "detectable",
+)
 _DECODED = ["baseline_decode_s", "baseline_decoded", "decode_s", "decoded"]
 
 
@@ -55,14 +68,8 @@ def speedup_by_category(results: Results) -> pd.DataFrame:
     Returns:
         ``run``, ``category``, ``num_prompts``, ``speedup``, ``low``, ``high``.
     """
-    prompts = results.prompts
-    decoded = prompts.assign(
-        decoded=prompts["num_tokens"] - 1,
-        baseline_decoded=prompts["baseline_num_tokens"] - 1,
-    )
-    decoded = decoded[decoded["speedup"].notna() & decoded["decode_s"].notna()]
     rows = []
-    for run, of_run in by_run(decoded, results):
+    for run, of_run in by_run(_by_prompt(results), results):
         groups: list[tuple[str, pd.DataFrame]] = [(ALL, of_run)]
         groups += [(str(name), part) for name, part in of_run.groupby("category")]
         for category, part in groups:
@@ -71,6 +78,25 @@ def speedup_by_category(results: Results) -> pd.DataFrame:
             rows.append({**row, **numbers})
     columns = ("run", "category", "num_prompts", "speedup", "low", "high")
     return frame_with(rows, columns)
+
+
+def _by_prompt(results: Results) -> pd.DataFrame:
+    """Return what every prompt decoded, the turns of a conversation summed.
+
+    Returns:
+        ``run``, ``prompt``, ``category`` and ``_DECODED``, of prompts that decoded
+        something on both sides.
+    """
+    known = results.prompts
+    names = zip(known["id"], known["turn"].fillna(1), strict=True)
+    known = known.assign(
+        prompt=[prompt_id(str(name), turn) for name, turn in names],
+        decoded=known["num_tokens"] - 1,
+        baseline_decoded=known["baseline_num_tokens"] - 1,
+    )
+    known = known[known["speedup"].notna() & known["decode_s"].notna()]
+    keys = ["run", "prompt", "category"]
+    return known.groupby(keys, sort=False, as_index=False)[_DECODED].sum()
 
 
 def _speedup(rows: Floats) -> Row:
@@ -88,6 +114,48 @@ def _speedup(rows: Floats) -> Row:
 def _ratio(sums: Floats) -> Floats:
     ratio: Floats = (sums[..., 0] / sums[..., 1]) / (sums[..., 2] / sums[..., 3])
     return ratio
+
+
+def comparisons(results: Results) -> pd.DataFrame:
+    """Return every pair of finished runs, on the prompts that both decoded.
+
+    Returns:
+        ``run``, ``other``, ``num_prompts``, ``ratio`` (geometric mean of the first's
+        speed-ups over the second's), ``low``, ``high``, ``p_value`` (a sign-flip test),
+        ``adjusted_p_value`` (Holm, for all pairs), ``detectable`` (the least relative
+        difference that these prompts would show most of the time).
+    """
+    rows = [
+        {
+            "run": pair.run,
+            "other": pair.other,
+            "num_prompts": pair.num_prompts,
+            "ratio": pair.ratio,
+            "low": None if pair.interval is None else pair.interval.low,
+            "high": None if pair.interval is None else pair.interval.high,
+            "p_value": pair.p_value,
+            "adjusted_p_value": pair.adjusted_p_value,
+            "detectable": pair.detectable,
+        }
+        for pair in compare_all(speedups_of(results))
+    ]
+    return frame_with(rows, _COMPARED).astype(dict.fromkeys(_COMPARED[3:], float))
+
+
+def speedups_of(results: Results) -> dict[str, dict[str, float]]:
+    """Return the speed-up of every prompt of every finished run, by run and id."""
+    finished = set(results.runs.loc[results.runs["status"] == "done", "run"])
+    return {
+        run: dict(
+            zip(
+                prompts["prompt"],
+                _ratio(prompts[_DECODED].to_numpy(dtype=float)).tolist(),
+                strict=True,
+            )
+        )
+        for run, prompts in by_run(_by_prompt(results), results)
+        if run in finished
+    }
 
 
 def latencies(results: Results) -> pd.DataFrame:

@@ -1,0 +1,149 @@
+"""What became of each job of a sweep: its log and its run folders, read together."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from treespec.sinks.run_folder import STATUS, SUMMARY, is_busy, is_done
+from treespec.sweep_log import JobWords, LogContent, Plan, SweepLog
+
+State = Literal["done", "failed", "missing", "running"]
+"""``missing`` is a job that has not begun, or was killed or interrupted;
+``running`` is one that another process is at."""
+
+_CODES: Mapping[State, int] = {"done": 0, "failed": 1, "missing": 1, "running": 4}
+_WIDTH = max(map(len, get_args(State)))
+
+
+@dataclass(frozen=True, slots=True)
+class SweptJob:
+    """One job of a sweep.
+
+    Attributes:
+        words: What to type after ``treespec`` to run it alone.
+        run_key: Its run's key; ``None`` if it has not begun.
+        state: What became of it.
+        message: The same in a line.
+        code: The exit code of its process, or what it would be.
+        plan: The command that planned it, if one did.
+    """
+
+    words: JobWords
+    run_key: str | None
+    state: State
+    message: str
+    code: int
+    plan: Plan | None
+
+
+def read_jobs(folder: Path, only: Iterable[JobWords] | None = None) -> list[SweptJob]:
+    """Return the jobs of a sweep's log, in order; jobs of one key are one job.
+
+    Args:
+        folder: The sweep's folder.
+        only: The jobs to tell of; ``None`` for all.
+
+    Raises:
+        TreespecError: The log cannot be read.
+    """
+    content = SweepLog(folder).read()
+    words = content.jobs if only is None else list(only)
+    jobs: dict[object, SweptJob] = {}
+    for job in words:
+        found = _read_job(folder, job, content)
+        jobs[found.run_key or job] = found
+    return list(jobs.values())
+
+
+def _read_job(folder: Path, job: JobWords, content: LogContent) -> SweptJob:
+    key, ended = content.keys.get(job), content.ends.get(job)
+    run = folder / key if key is not None else None
+    failed = None if ended is None or ended.code == 0 else ended.message
+    state, message = run_state(run, failed)
+    code = _CODES[state] if ended is None else ended.code
+    return SweptJob(job, key, state, message, code, content.plan_of(job))
+
+
+def run_state(run: Path | None, failed: str | None = None) -> tuple[State, str]:
+    """Return what became of a job, and the same in a line.
+
+    Args:
+        run: Its run's folder, whether or not there is one; ``None`` if it has no key.
+        failed: How its process saw it fail; ``None`` if it did not.
+    """
+    if run is not None and is_done(run):
+        return "done", _done_message(run)
+    if run is not None and is_busy(run):
+        return "running", f"another process is at it, {run}"
+    if failed is not None:
+        return "failed", failed
+    return ("missing", "not begun") if run is None else _unfinished(run)
+
+
+def _unfinished(run: Path) -> tuple[State, str]:
+    status = read_json(run / STATUS)
+    if status.get("status") == "failed":
+        error = " ".join(str(status.get("error")).split())
+        return "failed", f"{error}; the traceback is in {run / STATUS}"
+    if status.get("status") == "interrupted":
+        return "missing", f"interrupted after {status.get('num_prompts')} prompts"
+    return "missing", "killed before it ended"
+
+
+def _done_message(run: Path) -> str:
+    summary = read_json(run / SUMMARY)
+    speedup, length = summary.get("speedup"), summary.get("mean_acceptance_length")
+    told = [
+        f"speed-up {speedup:.2f}x" if isinstance(speedup, float) else "",
+        f"{length:.2f} tokens/forward" if isinstance(length, float) else "",
+        str(run),
+    ]
+    return ", ".join(word for word in told if word)
+
+
+def render_jobs(title: str, jobs: Sequence[SweptJob], cwd: str) -> str:
+    """Return the jobs as a table, with what to type for those that are not done.
+
+    Args:
+        title: The sweep's name.
+        jobs: Its jobs.
+        cwd: Where the reader would type it.
+    """
+    shared = set.intersection(*(set(job.words) for job in jobs)) if jobs else set()
+    lines = [f"{title}: {count_states(jobs)}"]
+    for job in jobs:
+        own = " ".join(word for word in job.words if word not in shared)
+        lines.append(f"  {job.state:<{_WIDTH}}  {own or '(as it is)'}: {job.message}")
+    left = [job for job in jobs if job.state != "done"]
+    if left:
+        lines.append("to run what is left (what is done is not run again):")
+        lines += [f"  {line}" for line in commands_for(left, cwd)]
+    return "\n".join(lines)
+
+
+def count_states(jobs: Sequence[SweptJob]) -> str:
+    """Return how many jobs are in each state, in words."""
+    counts = Counter(job.state for job in jobs)
+    states = [state for state in _CODES if state != "running" or counts[state]]
+    told = ", ".join(f"{counts[state]} {state}" for state in states)
+    return f"{len(jobs)} job{'s' * (len(jobs) != 1)}: {told}"
+
+
+def commands_for(jobs: Iterable[SweptJob], cwd: str) -> list[str]:
+    """Return the commands that run some jobs: those that planned them, each once."""
+    plans = [job.plan or Plan(job.words, cwd, (job.words,)) for job in jobs]
+    return list(dict.fromkeys(plan.again(cwd) for plan in plans))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return a JSON object; empty where there is none, or it is torn."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
