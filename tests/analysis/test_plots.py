@@ -15,6 +15,7 @@ from treespec.analysis.look import NUM_STYLES, look
 from treespec.errors import TreespecError
 
 OF_RESULTS = sorted(set(plots.__all__) - {"cost_curves", "cost_profile", "generation"})
+LONGEST_NAME = 60 + len(": needed to break even")
 ODD = ("empty", "failed", "killed", "single prompt", "nothing drafted", "one token")
 
 
@@ -189,7 +190,7 @@ def test_long_names_and_notes_stay_in_the_picture(results):
             replace(
                 panel,
                 marks=tuple(
-                    replace(mark, name=f"{mark.name} {'long ' * 10}{number}")
+                    replace(mark, name=f"{number} {'a long name ' * 9}"[:LONGEST_NAME])
                     for number, mark in enumerate(panel.marks)
                 ),
             )
