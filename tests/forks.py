@@ -130,6 +130,7 @@ def apart(common: list[str], root: Path) -> dict:
     The models change between the jobs and come back.
     """
     together, alone = root / "together", root / "alone"
+    common = [word for word in common if not word.startswith("drafter=")]
     sweep = ["-m", "pair.target.attn_implementation=treespec,eager", DRAFTERS]
     codes = [wait(start([*common, *sweep], together))]
     for attention in ("treespec", "eager"):
