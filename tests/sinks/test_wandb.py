@@ -144,7 +144,7 @@ def test_a_run_has_tables_its_files_and_trees(tmp_path):
     assert counts == [(0, 2, 4), (1, 0, 2)]
     prompts = _table(run_dir, records, "prompts")
     assert [row["id"] for row in prompts] == ["<a>", "b"]
-    assert prompts[0]["speedup"] == pytest.approx(5 / 2 - 1)
+    assert prompts[0]["speedup"] == pytest.approx(2.0)
     assert prompts[0]["text"] == "words"
 
     (files,) = [a for a in _of(records, "artifact") if a["name"] == "run-k1"]

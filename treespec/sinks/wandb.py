@@ -136,9 +136,9 @@ class WandbSink(AbstractSink):
     def _log_once(self) -> None:
         """Log what there is one of per run."""
         _log_tables(self._run, self._outcomes)
+        _log_files(self._run, self._info)
         if self.pictures is not None:
             _log_pictures(self._run, self.pictures(self._info, self._outcomes))
-        _log_files(self._run, self._info)
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
