@@ -67,6 +67,12 @@ def test_an_endless_program_ends(program, monkeypatch):
     assert time.perf_counter() - began < 30
 
 
+def test_memory_is_limited_and_not_only_time():
+    """Half a gigabyte is there on any machine: only the limit can refuse it."""
+    trial = SANDBOX.run("hoard = bytearray(512 << 20)")
+    assert trial.reason.startswith("MemoryError")
+
+
 def test_sound_code_passes_with_the_standard_library_and_files_of_its_own():
     trial = SANDBOX.run(
         "import collections, decimal, hashlib, itertools, json, math, random, re\n"
