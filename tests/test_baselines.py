@@ -21,6 +21,7 @@ from treespec.decoder import SpeculativeDecoder
 from treespec.drafters import PromptLookup
 from treespec.errors import TreespecError
 from treespec.measure import Measurement, Task, measure
+from treespec.models.fbgemm import has_fbgemm
 from treespec.models.huggingface import HuggingFaceModel
 from treespec.policies import Chain
 from treespec.sampling import Sampling
@@ -154,6 +155,16 @@ def test_a_run_names_its_baseline_and_holds_it_to_the_same_texts(
     assert run.summary["lossless"]["identical"] == 3
     assert f"token for token those of {title}" in " ".join(ended.out.split())
     assert all(outcome.baseline.decode_s > 0 for outcome in run.outcomes)
+
+
+@pytest.mark.skipif(not has_fbgemm(), reason="int8 on this CPU is not built in")
+def test_stock_models_are_quantized_as_the_pair_says(command, read_runs, tiny_files):
+    int8 = [f"pair.{role}.quantization=int8" for role in ("target", "draft")]
+    draft = f"pair.draft.path={tiny_files.draft}"
+    ended = command("baseline=hf_assisted", draft, *int8, "drafter=draft_model")
+    assert (ended.code, ended.errors) == (0, [])
+    (run,) = read_runs()
+    assert run.summary["lossless"]["checked"] == 3
 
 
 def test_the_default_baseline_is_the_decoder_without_speculation(command, read_runs):

@@ -165,7 +165,7 @@ class AbstractStockBaseline(AbstractBaseline):
     ) -> ReadyBaseline:
         """Return it with its stock modules."""
         target: Any = stock[_TARGET]
-        draft: Any = stock.get(_DRAFT)
+        draft: Any = stock[_DRAFT] if _DRAFT in self.needs else None
         generator = StockGenerator(
             target, draft, decoder.eos_ids, self.options, self.draft_options
         )
