@@ -124,15 +124,42 @@ def audit(
     divergence = judge.measure(index, either)
     if not _is_tie(divergence):
         return Finding("violation", divergence)
-    for later in judge.suspects(index + 1):
-        found = judge.measure(later, (speculative.tokens[later],))
-        if not _is_tie(found):
-            return Finding("violation", found)
-    misplaced = ending.misplaced(speculative, target.max_positions)
-    if misplaced is not None:
-        far = judge.top_margin(misplaced)
-        return Finding("violation", Divergence(misplaced, far, 0.0))
-    return Finding("tie", divergence)
+    violation = judge.violation(index + 1, ending)
+    return Finding("tie", divergence) if violation is None else violation
+
+
+def audit_alone(
+    target: AbstractLanguageModel,
+    sampling: Sampling,
+    baseline: GenerationResult,
+    speculative: GenerationResult,
+    ending: Ending,
+) -> Finding:
+    """Compare a speculative text with that of a program that rounds differently.
+
+    Where the two part, no noise of this target says how far the other's logits may be
+    off. So every token of the speculative text is checked against the target by itself,
+    as ``audit`` does after a tie, and the baseline's tokens are not judged at all: the
+    margin that is told is that between the two.
+
+    Args:
+        target: The model that the speculative text was decoded with.
+        sampling: How tokens were chosen.
+        baseline: The other program's text.
+        speculative: The text to judge, from the same prompt.
+        ending: When both should end.
+    """
+    if baseline.tokens == speculative.tokens:
+        return Finding("identical")
+    judge = _Judge(target, sampling, speculative)
+    violation = judge.violation(0, ending)
+    if violation is not None:
+        return violation
+    index = _first_difference(baseline.tokens, speculative.tokens)
+    if index == min(len(baseline.tokens), len(speculative.tokens)):
+        return Finding("tie", Divergence(index, judge.top_margin(index), 0.0))
+    either = (baseline.tokens[index], speculative.tokens[index])
+    return Finding("tie", judge.measure(index, either))
 
 
 def _is_tie(divergence: Divergence) -> bool:
@@ -179,6 +206,18 @@ class _Judge:
         logits = self._reader.logits(last, last)[-1]
         best, second = logits.topk(2).values.tolist()
         return float(min(best - second, FAR))
+
+    def violation(self, start: int, ending: Ending) -> Finding | None:
+        """Return the first token from ``start`` on that is no tie, or a wrong end."""
+        for index in self.suspects(start):
+            found = self.measure(index, (self.result.tokens[index],))
+            if not _is_tie(found):
+                return Finding("violation", found)
+        misplaced = ending.misplaced(self.result, self.target.max_positions)
+        if misplaced is None:
+            return None
+        far = self.top_margin(misplaced)
+        return Finding("violation", Divergence(misplaced, far, 0.0))
 
     def suspects(self, start: int) -> list[int]:
         """Return the places from ``start`` on whose token is not the one to choose."""

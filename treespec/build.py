@@ -23,6 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from treespec.acceptance import AbstractAcceptanceRule
+from treespec.baselines import AbstractBaseline
 from treespec.controllers import AbstractController
 from treespec.datasets.base import AbstractDataset
 from treespec.drafters import AbstractDrafter
@@ -37,6 +38,7 @@ from treespec.job import (
     Settings,
     Strategies,
 )
+from treespec.measures import AbstractQualityMeasure
 from treespec.models.source import ModelSource
 from treespec.policies import AbstractDraftPolicy
 from treespec.sampling import Sampling
@@ -54,7 +56,7 @@ _BASES: Mapping[str, type] = {
     "acceptance": AbstractAcceptanceRule,
     "verifier": AbstractVerifier,
 }
-_GROUPS = ("pair", *PARTS, "sampling", "dataset", "sink")
+_GROUPS = ("pair", *PARTS, "sampling", "baseline", "dataset", "sink")
 _SCALARS = (
     "seed",
     "max_new_tokens",
@@ -67,7 +69,7 @@ _SCALARS = (
     "sweep_name",
     "force",
 )
-_KEYS = (*_GROUPS, *_SCALARS, "wandb")
+_KEYS = (*_GROUPS, *_SCALARS, "quality", "execute_code", "wandb")
 _OPTIONAL = {"path", "hub_id", "wheel", "wheel_sha256", "revision", "quantization"}
 _HYDRA = tuple(int(part) for part in version("hydra-core").split(".")[:2])
 _PLUGINS = "TREESPEC_PLUGINS"
@@ -89,7 +91,8 @@ def build_job(config: DictConfig, trusted: Iterable[str] = ()) -> Job:
     builder = _Builder(tuple(trusted))
     settings = _settings(plain)
     target, draft = _sources(plain["pair"])
-    part = {name: _section(plain, name) for name in (*PARTS, "sampling", "dataset")}
+    others = ("sampling", "baseline", "dataset")
+    part = {name: _section(plain, name) for name in (*PARTS, *others)}
     part["drafter"] = _settled(part["drafter"], has_draft=draft is not None)
     dataset = builder.build(part["dataset"], "dataset", AbstractDataset)
     policy = builder.build(part["policy"], "policy", AbstractDraftPolicy)
@@ -112,8 +115,10 @@ def build_job(config: DictConfig, trusted: Iterable[str] = ()) -> Job:
             verifier=builder.build(part["verifier"], "verifier", AbstractVerifier),
         ),
         sampling=builder.build(part["sampling"], "sampling", Sampling),
+        baseline=builder.build(part["baseline"], "baseline", AbstractBaseline),
         prompts=tuple(dataset.load(settings.num_prompts)),
         sinks=(RunFolderSink(), *builder.sinks(_section(plain, "sink"))),
+        measures=tuple(builder.measures(_mapping(plain.get("quality")))),
     )
 
 
@@ -215,6 +220,17 @@ class _Builder:
             self.build(_section(config, name, "sink."), f"sink.{name}", AbstractSink)
             for name in config
             if config[name] is not None
+        ]
+
+    def measures(self, config: Config) -> list[AbstractQualityMeasure]:
+        """Return the quality measures, in their order."""
+        return [
+            self.build(
+                _section(config, name, "quality."),
+                f"quality.{name}",
+                AbstractQualityMeasure,
+            )
+            for name in config
         ]
 
     def _call(self, config: Config, key: str, models: Mapping[str, Any]) -> object:

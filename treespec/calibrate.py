@@ -20,7 +20,7 @@ from treespec.decoder import SpeculativeDecoder
 from treespec.environment import describe_machine
 from treespec.errors import TreespecError
 from treespec.job import Job
-from treespec.measure import Task, prompt_seed
+from treespec.measure import Task, Waiting, prompt_seed
 from treespec.policies import AbstractDraftPolicy, StaticTree, comb_tree
 from treespec.policies.optimal_shape import PlannedShape, planned_shape
 from treespec.runner import check, prepare
@@ -129,10 +129,10 @@ def _decode(
     job: Job, decoder: SpeculativeDecoder, tasks: Sequence[Task]
 ) -> list[StepRecord]:
     records: list[StepRecord] = []
-    size, settings = decoder.max_concurrent, job.settings
+    settings = job.settings
+    waiting = Waiting(tasks, decoder.max_concurrent)
     with tqdm(total=len(tasks), desc="counting", unit="prompt") as bar:
-        for start in range(0, len(tasks), size):
-            batch = tasks[start : start + size]
+        for batch in waiting:
             results = decoder.generate(
                 [task.tokens for task in batch],
                 job.sampling,
@@ -140,9 +140,10 @@ def _decode(
                 [prompt_seed(settings.seed, task.id) for task in batch],
                 settings.stop,
             )
-            for result in results:
+            for task, result in zip(batch, results, strict=True):
                 records.extend(result.steps)
-            bar.update(len(batch))
+                waiting.answered(task, result.text or "")
+                bar.update(task.turn == 1)
     return records
 
 

@@ -70,17 +70,33 @@ def break_even_acceptance(costs: Costs, gamma: int, length: int = 0) -> float | 
     Raises:
         TreespecError: gamma is below 1.
     """
-    wanted = break_even_tokens(costs, gamma, length)
-    if wanted > gamma + 1:
+    return acceptance_for(break_even_tokens(costs, gamma, length), gamma)
+
+
+def acceptance_for(num_tokens: float, gamma: int) -> float | None:
+    """Return the acceptance rate at which a chain commits so many tokens per forward.
+
+    Args:
+        num_tokens: m, tokens per target forward.
+        gamma: Tokens of the chain, at least 1.
+
+    Returns:
+        The rate, 0 if one token is enough; ``None`` if gamma + 1 are too few.
+
+    Raises:
+        TreespecError: gamma is below 1.
+    """
+    _require_gamma(gamma)
+    if num_tokens > gamma + 1:
         return None
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        if tokens_per_forward(middle, gamma) < wanted:
+        if tokens_per_forward(middle, gamma) < num_tokens:
             low = middle
         else:
             high = middle
-    return high if wanted > 1 else 0.0
+    return high if num_tokens > 1 else 0.0
 
 
 def _step_s(costs: Costs, gamma: int, length: int) -> float:

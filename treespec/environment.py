@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from treespec.models.loading import ModelInfo, file_digests
-from treespec.models.memory import weight_bytes
+from treespec.models.memory import cache_bytes_per_token, weight_bytes
 from treespec.models.source import LocatedModel
 
 _PACKAGES = (
@@ -70,6 +70,7 @@ def describe_model(
         "eos_ids": list(info.eos_ids),
         "quantization": located.source.quantization,
         "weight_bytes": weight_bytes(module),
+        "cache_bytes_per_token": cache_bytes_per_token(module),
         "dtype": str(weights.dtype).removeprefix("torch."),
         "device": str(weights.device),
         "attn_implementation": located.source.attn_implementation,

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from treespec.acceptance import AbstractAcceptanceRule
+from treespec.baselines import AbstractBaseline
 from treespec.calibration import Calibration
 from treespec.controllers import AbstractController
 from treespec.datasets.base import Prompt
 from treespec.drafters import AbstractDrafter
 from treespec.environment import package_version
 from treespec.errors import TreespecError, require_integer
+from treespec.measures import AbstractQualityMeasure
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.source import ModelSource
 from treespec.policies import AbstractDraftPolicy
@@ -136,8 +138,10 @@ class Job:
         allow_mismatch: Whether the two may have different vocabularies.
         strategies: The five parts.
         sampling: How the target's logits become a law.
+        baseline: What the strategies are compared with.
         prompts: What to decode.
         sinks: Who is told, the run folder first.
+        measures: What judges the texts.
     """
 
     config: dict[str, Any]
@@ -147,8 +151,10 @@ class Job:
     allow_mismatch: bool
     strategies: Strategies
     sampling: Sampling
+    baseline: AbstractBaseline
     prompts: tuple[Prompt, ...]
     sinks: tuple[AbstractSink, ...]
+    measures: tuple[AbstractQualityMeasure, ...] = ()
 
     @property
     def calibration(self) -> Path | None:

@@ -11,6 +11,8 @@ Rules that hold throughout:
   plus one recovered or bonus token, so autoregressive decoding has a mean acceptance
   length of exactly 1. Tokens cut by a stop or a length limit count nowhere.
 - Sums are pooled over all steps of all prompts, unless the name says otherwise.
+- The turns of a conversation are one prompt: they are summed before anything is
+  resampled or averaged over prompts. Latencies are of requests, a turn each.
 - What cannot be known is ``None`` (``null`` in JSON), never NaN.
 """
 
@@ -26,6 +28,7 @@ import numpy as np
 from treespec.forecasts import forecast_quality, reason_share
 from treespec.outcome import PromptOutcome
 from treespec.reliability import expected_calibration_error, reliability
+from treespec.scores import quality
 from treespec.stats import (
     Floats,
     bootstrap_interval,
@@ -36,6 +39,9 @@ from treespec.types import GenerationResult, StepRecord
 
 Summary = dict[str, Any]
 
+PLAIN = "autoregressive"
+"""The baseline that is the decoder itself with speculation off."""
+
 BOOTSTRAP_SEED = 0
 MIN_PROMPTS_FOR_INTERVAL = 5
 
@@ -44,6 +50,7 @@ def summarize(
     outcomes: Sequence[PromptOutcome],
     wall_s: float,
     peak_memory_bytes: int | None = None,
+    baseline: str = PLAIN,
 ) -> Summary:
     """Return ``summary.json``: all numbers over all prompts and per category.
 
@@ -53,9 +60,11 @@ def summarize(
             several requests at once less than the sum of their latencies.
         peak_memory_bytes: Peak device memory of the speculative side; ``None`` where
             it cannot be measured.
+        baseline: What the speed-up is over.
     """
     categories = {outcome.category: None for outcome in outcomes}
     return {
+        "baseline": baseline,
         **_summarize_group(outcomes),
         "throughput_rps": _ratio(len(outcomes), wall_s),
         "baseline_step_spread": baseline_step_spread(
@@ -93,7 +102,8 @@ def _summarize_group(outcomes: Sequence[PromptOutcome]) -> Summary:
     baseline = [outcome.baseline for outcome in outcomes]
     steps = [step for result in speculative for step in result.steps]
     return {
-        "num_prompts": len(outcomes),
+        "num_prompts": len(by_prompt(outcomes)),
+        "num_requests": len(outcomes),
         "num_tokens": sum(len(result.tokens) for result in speculative),
         "num_steps": len(steps),
         "speedup": speedup(outcomes),
@@ -102,9 +112,7 @@ def _summarize_group(outcomes: Sequence[PromptOutcome]) -> Summary:
         "tokens_per_second": tokens_per_second(speculative),
         "baseline_tokens_per_second": tokens_per_second(baseline),
         "mean_acceptance_length": mean_acceptance_length(steps),
-        "mean_acceptance_length_by_prompt": mean_acceptance_length_by_prompt(
-            speculative
-        ),
+        "mean_acceptance_length_by_prompt": mean_acceptance_length_by_prompt(outcomes),
         "num_accepted_per_step": num_accepted_per_step(steps),
         "acceptance_rate": acceptance_rate(steps),
         "acceptance_rate_of_evaluated": acceptance_rate_of_evaluated(steps),
@@ -128,7 +136,9 @@ def _summarize_group(outcomes: Sequence[PromptOutcome]) -> Summary:
         "inter_token_ms": inter_token_ms(speculative),
         "ttft_ms": ttft_ms(speculative),
         "lossless": lossless_counts(outcomes),
+        "exact_match": exact_match(outcomes),
         **token_logprobs(outcomes),
+        "quality": quality(outcomes),
     }
 
 
@@ -152,7 +162,7 @@ def speedup_ci95(outcomes: Sequence[PromptOutcome]) -> list[float] | None:
 
     ``None`` for fewer than five prompts: resampling so few says nothing of others.
     """
-    if len(outcomes) < MIN_PROMPTS_FOR_INTERVAL:
+    if len(by_prompt(outcomes)) < MIN_PROMPTS_FOR_INTERVAL:
         return None
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     interval = bootstrap_interval(_decode_rows(outcomes), _pooled_speedup, rng)
@@ -161,13 +171,21 @@ def speedup_ci95(outcomes: Sequence[PromptOutcome]) -> list[float] | None:
 
 def speedup_geomean(outcomes: Sequence[PromptOutcome]) -> float | None:
     """Return the geometric mean over prompts of each prompt's speed-up."""
-    ratios = [prompt_speedup(outcome) for outcome in outcomes]
+    ratios = [speedup(turns) for turns in by_prompt(outcomes)]
     return geometric_mean([ratio for ratio in ratios if ratio is not None])
 
 
 def prompt_speedup(outcome: PromptOutcome) -> float | None:
     """Return ``speedup`` of one prompt."""
     return speedup([outcome])
+
+
+def by_prompt(outcomes: Sequence[PromptOutcome]) -> list[list[PromptOutcome]]:
+    """Return the turns of each prompt, prompts in their order."""
+    turns: dict[str, list[PromptOutcome]] = {}
+    for outcome in outcomes:
+        turns.setdefault(outcome.prompt_id, []).append(outcome)
+    return list(turns.values())
 
 
 def tokens_per_second(results: Sequence[GenerationResult]) -> float | None:
@@ -185,18 +203,24 @@ def _num_decoded(result: GenerationResult) -> int:
 def _decode_rows(outcomes: Sequence[PromptOutcome]) -> Floats:
     """Return seconds and decoded tokens, baseline first, of comparable prompts.
 
-    Shape [P, 4]; P counts only prompts that decoded something on both sides.
+    Shape [P, 4], turns summed; P counts only prompts with a turn that decoded something
+    on both sides, and only such turns.
     """
-    rows = [
-        (
-            outcome.baseline.decode_s,
-            _num_decoded(outcome.baseline),
-            outcome.speculative.decode_s,
-            _num_decoded(outcome.speculative),
-        )
-        for outcome in outcomes
-    ]
-    return np.array([row for row in rows if min(row) > 0], dtype=float).reshape(-1, 4)
+    rows = []
+    for turns in by_prompt(outcomes):
+        known = [row for row in map(_decode_row, turns) if min(row) > 0]
+        if known:
+            rows.append(np.sum(known, axis=0))
+    return np.array(rows, dtype=float).reshape(-1, 4)
+
+
+def _decode_row(outcome: PromptOutcome) -> tuple[float, ...]:
+    return (
+        outcome.baseline.decode_s,
+        _num_decoded(outcome.baseline),
+        outcome.speculative.decode_s,
+        _num_decoded(outcome.speculative),
+    )
 
 
 def _pooled_speedup(sums: Floats) -> Floats:
@@ -218,10 +242,13 @@ def mean_acceptance_length(steps: Sequence[StepRecord]) -> float | None:
 
 
 def mean_acceptance_length_by_prompt(
-    results: Sequence[GenerationResult],
+    outcomes: Sequence[PromptOutcome],
 ) -> float | None:
     """Return the mean over prompts of each prompt's ``mean_acceptance_length``."""
-    lengths = [mean_acceptance_length(result.steps) for result in results]
+    lengths = [
+        mean_acceptance_length([step for o in turns for step in o.speculative.steps])
+        for turns in by_prompt(outcomes)
+    ]
     return _mean([length for length in lengths if length is not None])
 
 
@@ -422,6 +449,16 @@ def lossless_counts(outcomes: Sequence[PromptOutcome]) -> Summary:
         "ties": counts["tie"],
         "violations": counts["violation"],
     }
+
+
+def exact_match(outcomes: Sequence[PromptOutcome]) -> float | None:
+    """Return the share of texts that are token for token the baseline's.
+
+    What to ask of greedy texts: 1 but for ties under a lossless rule, less under a
+    lossy one. Sampled texts match only where the rule draws like plain decoding.
+    """
+    same = [o.speculative.tokens == o.baseline.tokens for o in outcomes]
+    return _mean(same)
 
 
 def token_logprobs(outcomes: Sequence[PromptOutcome]) -> dict[str, float | None]:

@@ -49,12 +49,39 @@ class Quality:
     baseline_mean_token_logprob: float | None
 
 
+Pooling = Literal["mean", "bleu"]
+"""How sums over prompts become a measure: ``mean``: the first by the second; ``bleu``:
+corpus BLEU of matches and counts of 1- to 4-grams and both lengths."""
+
+
 @dataclass(frozen=True, slots=True)
-class PromptOutcome:
-    """One prompt, decoded with and without speculation in the same process.
+class Score:
+    """What a quality measure says of the two texts of one prompt or turn.
 
     Attributes:
-        id: The prompt's name in its dataset.
+        measure: Its name.
+        pooling: How sums of the numbers below become the measure.
+        largest: The most by which two values can differ.
+        margin: The difference between the sides that would not matter.
+        speculative: Numbers of the speculative text.
+        baseline: The same of the baseline's.
+    """
+
+    measure: str
+    pooling: Pooling
+    largest: float
+    margin: float
+    speculative: tuple[float, ...]
+    baseline: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PromptOutcome:
+    """One prompt, or turn, decoded with and without speculation in one process.
+
+    Attributes:
+        id: The prompt's name in its dataset; from the second turn on followed by a
+            slash and the turn's number.
         category: What kind of task it is.
         speculative: What tree speculation made of it.
         baseline: What autoregressive decoding made of it.
@@ -64,6 +91,9 @@ class PromptOutcome:
             target's law.
         divergence: Where the texts part; ``None`` if they do not or were not compared.
         quality: What the target thinks of the texts; only where the rule is lossy.
+        turn: Which turn of its prompt it is, from 1. Later ones follow the baseline's
+            earlier answers on both sides.
+        scores: What the quality measures say of the texts, if any were asked.
     """
 
     id: str
@@ -73,6 +103,13 @@ class PromptOutcome:
     lossless: Verdict
     divergence: Divergence | None = None
     quality: Quality | None = None
+    turn: int = 1
+    scores: tuple[Score, ...] = ()
+
+    @property
+    def prompt_id(self) -> str:
+        """The prompt whose turn this is; that is what statistics resample."""
+        return self.id if self.turn == 1 else self.id.removesuffix(f"/{self.turn}")
 
     @property
     def num_prompt_tokens(self) -> int:

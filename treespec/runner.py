@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
+from treespec.baselines import ReadyBaseline
+from treespec.conversation import first_turns
 from treespec.datasets.base import Prompt
 from treespec.decoder import SpeculativeDecoder
 from treespec.drafters import AbstractDrafter
@@ -24,11 +26,13 @@ from treespec.environment import describe_machine, describe_model
 from treespec.errors import TreespecError
 from treespec.job import DRAFT, TARGET, Job
 from treespec.measure import Measurement, Task, measure
+from treespec.measures import AbstractQualityMeasure
 from treespec.metrics import Summary
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.huggingface import HuggingFaceModel
 from treespec.models.loading import ModelInfo, inspect, load_module, locate
 from treespec.models.source import LocatedModel, check_source
+from treespec.models.stock import load_stock
 from treespec.models.vocabulary import check_pair
 from treespec.outcome import PromptOutcome
 from treespec.profile_cache import about_pair, kept_profile
@@ -61,7 +65,7 @@ class Prepared:
     """A job whose models are loaded.
 
     Attributes:
-        tasks: The prompts as token ids.
+        tasks: The prompts' first turns as token ids.
         environment: What the models are.
         decoder: With the job's strategies.
     """
@@ -99,18 +103,22 @@ def run(job: Job) -> RunReport:
 
 def _run(job: Job) -> RunReport:
     check(job)
-    for note in job.notes():
+    warnings = [quality.note() for quality in job.measures]
+    for note in (*job.notes(), *filter(None, warnings)):
         _say(f"note: {note}")
     try:
         prepared = with_costs(job, prepare(job))
+        baseline = ready_baseline(job, prepared.decoder)
     except TreespecError:
         raise
     except Exception as error:  # out of memory, say: leave a record of it
         _record_failure(job, error)
         raise
     settings, tasks = job.settings, prepared.tasks
-    info = _run_info(job, prepared.environment)
-    bar = tqdm(total=len(tasks), desc="getting ready", unit="prompt")
+    info = _run_info(job, {**prepared.environment, "baseline": baseline.name})
+    num_turns = sum(len(prompt.turns) for prompt in job.prompts)
+    unit = "turn" if num_turns > len(tasks) else "prompt"
+    bar = tqdm(total=num_turns, desc="getting ready", unit=unit)
     with recording(job.sinks, info) as record, bar:
         progress = _Progress(bar)
 
@@ -124,8 +132,11 @@ def _run(job: Job) -> RunReport:
             seed=settings.seed,
             stop=tuple(settings.stop),
             warmup=settings.warmup,
+            measures=job.measures,
         )
-        summary = measure(prepared.decoder, tasks, measurement, take, progress.say)
+        summary = measure(
+            prepared.decoder, tasks, measurement, take, progress.say, baseline
+        )
         bar.close()
         record.summary = summary
         _check_verdict(summary)
@@ -139,7 +150,7 @@ def prepare(job: Job) -> Prepared:
         TreespecError: A model is not there, or a prompt or the pair does not fit it.
     """
     found = _find_models(job)
-    tasks = _tasks(job, found[0].info)
+    tasks = first_turns(job.prompts, found[0].info, TARGET)
     environment, decoder = _load(job, found)
     return Prepared(tasks, environment, decoder)
 
@@ -190,8 +201,55 @@ def check(job: Job) -> None:
             f"as pair=qwen25_coder, or give {DRAFT}.path=DIR with pair=custom, or use "
             "drafter=prompt_lookup"
         )
+    _check_baseline(job)
+    for quality in job.measures:
+        _check_quality(quality, job.prompts)
     for sink in job.sinks:
         sink.check(job.folder)
+
+
+def _check_baseline(job: Job) -> None:
+    job.baseline.check(job.sampling, job.settings.max_concurrent)
+    if DRAFT in job.baseline.needs and job.draft is None:
+        raise TreespecError(
+            f"baseline={job.baseline.name} needs {DRAFT}, but the pair has no draft "
+            f"model; give {DRAFT}.path=DIR with pair=custom, or choose another baseline"
+        )
+
+
+def ready_baseline(job: Job, decoder: SpeculativeDecoder) -> ReadyBaseline:
+    """Return the job's baseline with the modules of its own that it needs.
+
+    Raises:
+        TreespecError: A model is not there, or the draft has another vocabulary.
+    """
+    sources = {TARGET: job.target, DRAFT: job.draft}
+    located = {
+        key: locate(source, key)
+        for key, source in sources.items()
+        if source is not None and key in job.baseline.needs
+    }
+    if DRAFT in located:
+        vocabularies = [
+            inspect(found, k).tokenizer.vocab() for k, found in located.items()
+        ]
+        check_pair(*vocabularies)
+    stock = {}
+    for key, found in located.items():
+        _say(f"loading the {key.removeprefix('pair.')} model for {job.baseline.name}")
+        stock[key] = load_stock(found, key, exact=key == TARGET)
+    return job.baseline.ready(decoder, job.sampling, stock)
+
+
+def _check_quality(quality: AbstractQualityMeasure, prompts: Sequence[Prompt]) -> None:
+    """Refuse a quality measure that cannot be used, or that no prompt can be judged by."""
+    quality.check()
+    turns = [(p, turn) for p in prompts for turn in range(1, len(p.turns) + 1)]
+    if not any(quality.applies(*turn) for turn in turns):
+        raise TreespecError(
+            f"quality.{quality.name} needs {quality.needs}, and none of the "
+            f"{len(prompts)} prompts has it; choose another dataset, or leave it out"
+        )
 
 
 def _find_models(job: Job) -> list[_Found]:
@@ -211,39 +269,6 @@ def _find_models(job: Job) -> list[_Found]:
             allow_mismatch=job.allow_mismatch,
         )
     return found
-
-
-def _tasks(job: Job, info: ModelInfo) -> list[Task]:
-    """Return the prompts as token ids, all of which the target can read."""
-    tasks = []
-    for prompt in job.prompts:
-        tokens = _prompt_tokens(prompt, info)
-        limit = info.max_positions
-        if limit is not None and len(tokens) >= limit:
-            raise TreespecError(
-                f"dataset: prompt {prompt.id!r} has {len(tokens)} tokens (chat template"
-                f" included), but {TARGET} reads at most {limit} with its answer; "
-                "shorten the prompt, or choose a model with a longer context"
-            )
-        if max(tokens, default=0) >= info.vocab_size:
-            raise TreespecError(
-                f"{TARGET}: its tokenizer made token {max(tokens)} of prompt "
-                f"{prompt.id!r}, but the model knows 0 to {info.vocab_size - 1}; the "
-                "tokenizer is of another model"
-            )
-        tasks.append(Task(prompt.id, prompt.category, tuple(tokens)))
-    num_cut = sum(len(prompt.turns) > 1 for prompt in job.prompts)
-    if num_cut:
-        _say(f"note: prompts with several turns: {num_cut}; the first turn is decoded")
-    return tasks
-
-
-def _prompt_tokens(prompt: Prompt, info: ModelInfo) -> list[int]:
-    """Return the first turn's tokens, in the chat template if there is one."""
-    tokenizer, turn = info.tokenizer, prompt.turns[0]
-    if prompt.chat and info.has_chat_template:
-        return tokenizer.chat([{"role": "user", "content": turn}])
-    return tokenizer.encode(turn)
 
 
 def _load(

@@ -1,8 +1,7 @@
-"""Paired statistics over prompts: intervals and means, with numpy only.
+"""Paired statistics over prompts: what the numbers of some prompts say of others.
 
-The unit of resampling is the prompt, and what belongs to one prompt (its speculative
-and its baseline numbers) stays together. All statistics here are functions of column
-sums, which covers ratios of totals, means and rates alike.
+The unit is the prompt, and what belongs to one prompt (its speculative and its baseline
+numbers) stays together. The statistics are scipy's; this says how they are used.
 """
 
 from __future__ import annotations
@@ -10,12 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats as scipy_stats
+
+from treespec.errors import TreespecError
 
 Floats = NDArray[np.float64]
-_NORMAL = NormalDist()
+_MOST_DRAWN = 2_000_000
+"""Resampled prompts that are held in memory at once."""
+_ALPHA = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,29 @@ class Interval:
 
     low: float
     high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Equivalence:
+    """Whether a paired difference is smaller than a margin, and how surely.
+
+    Attributes:
+        mean: The mean difference over prompts.
+        interval: Its 90% interval; equivalence at 5% is that it lies within the margin.
+        margin: The largest difference that would not matter, either way.
+        p_value: Chance of what was seen, or of less, if the true difference were as
+            large as the margin: the larger one of two one-sided tests.
+    """
+
+    mean: float
+    interval: Interval
+    margin: float
+    p_value: float
+
+    @property
+    def shown(self) -> bool:
+        """Whether equivalence was shown at 5%; if not, nothing was shown."""
+        return self.p_value <= _ALPHA
 
 
 def bootstrap_interval(
@@ -35,10 +63,11 @@ def bootstrap_interval(
 ) -> Interval | None:
     """Return the BCa bootstrap interval of a statistic over prompts.
 
-    Where the bias correction is undefined (all resamples lie on one side of the
-    estimate, or leaving a prompt out changes nothing), the percentile interval stands
-    in. Bias-corrected and accelerated: Efron, Better Bootstrap Confidence Intervals,
-    1987.
+    The statistic is a function of column sums, which covers ratios of totals, means and
+    rates alike. Where the bias correction is undefined (all resamples lie on one side
+    of the estimate, or leaving a prompt out changes nothing), the percentile interval
+    stands in. Bias-corrected and accelerated: Efron, Better Bootstrap Confidence
+    Intervals, 1987.
 
     Args:
         rows: One row of numbers per prompt.  # [P, C]
@@ -54,49 +83,43 @@ def bootstrap_interval(
     num_prompts = rows.shape[0]
     if num_prompts < 2:
         return None
-    drawn = rng.integers(0, num_prompts, (num_resamples, num_prompts))
-    sums = np.stack([column[drawn].sum(axis=1) for column in rows.T], axis=-1)
-    resampled = statistic(sums)
-    if not np.isfinite(resampled).all():
+
+    def of_columns(*columns: Floats, axis: int) -> Floats:
+        return statistic(np.stack([c.sum(axis=axis) for c in columns], axis=-1))
+
+    with catch_warnings(), np.errstate(all="ignore"):
+        simplefilter("ignore")  # told by the result: BCa that is undefined is NaN
+        found = scipy_stats.bootstrap(
+            tuple(rows.T),
+            of_columns,
+            paired=True,
+            vectorized=True,
+            method="BCa",
+            n_resamples=num_resamples,
+            confidence_level=confidence,
+            batch=max(1, _MOST_DRAWN // num_prompts),
+            rng=rng,
+        )
+    if not np.isfinite(found.bootstrap_distribution).all():
         return None
-    tails = np.array([(1 - confidence) / 2, (1 + confidence) / 2])
-    corrected = _bca_tails(tails, rows, statistic, resampled)
-    low, high = np.quantile(resampled, tails if corrected is None else corrected)
+    low, high = found.confidence_interval
+    if not np.isfinite([low, high]).all():
+        tails = ((1 - confidence) / 2, (1 + confidence) / 2)
+        low, high = np.quantile(found.bootstrap_distribution, tails)
     return Interval(float(low), float(high))
-
-
-def _bca_tails(
-    tails: Floats,
-    rows: Floats,
-    statistic: Callable[[Floats], Floats],
-    resampled: Floats,
-) -> Floats | None:
-    """Return the tail probabilities, bias-corrected and accelerated."""
-    total = rows.sum(axis=0)
-    estimate = statistic(total)
-    below = ((resampled < estimate).mean() + (resampled <= estimate).mean()) / 2
-    without_one = statistic(total - rows)
-    influence = without_one.mean() - without_one
-    spread = float((influence**2).sum())
-    if not 0 < below < 1 or not np.isfinite(spread) or spread == 0:
-        return None
-    bias = _NORMAL.inv_cdf(float(below))
-    acceleration = float((influence**3).sum()) / (6 * spread**1.5)
-    shifted = [bias + _NORMAL.inv_cdf(float(tail)) for tail in tails]
-    if any(acceleration * shift >= 1 for shift in shifted):
-        return None
-    return np.array(
-        [_NORMAL.cdf(bias + shift / (1 - acceleration * shift)) for shift in shifted]
-    )
 
 
 def wilson_interval(
     num_hits: int, num_trials: int, confidence: float = 0.95
 ) -> Interval | None:
-    """Return the Wilson score interval of a rate; ``None`` without trials."""
+    """Return the Wilson score interval of a rate; ``None`` without trials.
+
+    Written out, since scipy gives it only with a binomial test that takes 2 ms, and a
+    summary has hundreds of rates.
+    """
     if num_trials == 0:
         return None
-    z = _NORMAL.inv_cdf((1 + confidence) / 2)
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
     rate = num_hits / num_trials
     scale = 1 + z**2 / num_trials
     centre = (rate + z**2 / (2 * num_trials)) / scale
@@ -110,3 +133,132 @@ def geometric_mean(values: Sequence[float]) -> float | None:
     if not values:
         return None
     return float(np.exp(np.log(values).mean()))
+
+
+def sign_flip_p_value(
+    differences: Sequence[float],
+    rng: np.random.Generator,
+    num_resamples: int = 9999,
+) -> float | None:
+    """Return how surprising a mean difference is if either side were as likely ahead.
+
+    A paired permutation test, two-sided: the sign of every prompt's difference is
+    flipped at random; exact where the signs can be counted out. Five prompts cannot
+    give less than 1/16.
+
+    Args:
+        differences: One per prompt, such as differences of logarithms.
+        rng: Source of the flips.
+        num_resamples: How many are drawn.
+
+    Returns:
+        The p-value; ``None`` for fewer than two prompts.
+    """
+    if len(differences) < 2:
+        return None
+
+    def mean(values: Floats, axis: int) -> Floats:
+        return np.asarray(values.mean(axis=axis))
+
+    found = scipy_stats.permutation_test(
+        (np.asarray(differences, dtype=float),),
+        mean,
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=num_resamples,
+        rng=rng,
+    )
+    return float(found.pvalue)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values adjusted for their number (Holm, 1979), in the given order.
+
+    The chance that any of those at most 0.05 is a false alarm is at most 0.05, however
+    the tests hang together.
+    """
+    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(order):
+        largest = max(largest, min(1.0, (len(order) - rank) * p_values[place]))
+        adjusted[place] = largest
+    return adjusted
+
+
+def detectable_difference(
+    spread: float, num_prompts: int, power: float = 0.8
+) -> float | None:
+    """Return the least true mean that a paired test would find most of the time.
+
+    Args:
+        spread: Standard deviation over prompts of what is tested, such as the
+            difference of logarithms; the result has its unit.
+        num_prompts: How many prompts.
+        power: How often it is found, at 5% two-sided.
+
+    Returns:
+        The least mean; ``None`` for fewer than two prompts.
+    """
+    if num_prompts < 2:
+        return None
+    law = scipy_stats.t(num_prompts - 1)
+    reach = law.ppf(1 - _ALPHA / 2) + law.ppf(power)
+    return float(reach * spread / num_prompts**0.5)
+
+
+def equivalence(
+    differences: Sequence[float], margin: float, largest: float
+) -> Equivalence | None:
+    """Test whether paired differences are within a margin of zero (TOST).
+
+    Two one-sided paired t-tests (Schuirmann, 1987). Where all prompts agree there is no
+    spread to go by: then a true mean at the margin would need some prompts to differ,
+    each by at most ``largest``, and none of those was met; the exact chance of that
+    takes the place of the t-tests. Twenty equal texts show much, yet not everything.
+
+    Args:
+        differences: One per prompt: its score, less its score on the other side.
+        margin: The largest mean difference that would not matter, in the same unit.
+        largest: The most by which one prompt's scores can differ, such as 1 for a rate.
+
+    Returns:
+        What was found; ``None`` for fewer than two prompts.
+
+    Raises:
+        TreespecError: ``margin`` is not positive, or ``largest`` is below it.
+    """
+    if not 0 < margin <= largest:
+        raise TreespecError(
+            f"margin must be above 0 and at most {largest:g}, the most by which two "
+            f"scores can differ, got {margin!r}"
+        )
+    values = np.asarray(differences, dtype=float)
+    if len(values) < 2:
+        return None
+    mean = float(values.mean())
+    if np.ptp(values) == 0:
+        return _equivalence_of_equals(mean, len(values), margin, largest)
+    low = scipy_stats.ttest_1samp(values, -margin, alternative="greater")
+    high = scipy_stats.ttest_1samp(values, margin, alternative="less")
+    both = scipy_stats.ttest_1samp(values, 0.0).confidence_interval(1 - 2 * _ALPHA)
+    return Equivalence(
+        mean=mean,
+        interval=Interval(float(both.low), float(both.high)),
+        margin=margin,
+        p_value=float(max(low.pvalue, high.pvalue)),
+    )
+
+
+def _equivalence_of_equals(
+    mean: float, num_prompts: int, margin: float, largest: float
+) -> Equivalence:
+    """Return what prompts that all differ by the same show."""
+    reach = largest + abs(mean)
+    share = max(margin - abs(mean), 0.0) / reach  # of prompts that would be unlike them
+    half = reach * (1 - _ALPHA ** (1 / num_prompts))
+    return Equivalence(
+        mean=mean,
+        interval=Interval(max(mean - half, -largest), min(mean + half, largest)),
+        margin=margin,
+        p_value=float((1 - share) ** num_prompts),
+    )

@@ -21,7 +21,10 @@ NUM_LAYERS = 28
 
 
 def report(tmp_path: Path, name: str) -> str:
-    return (tmp_path / f"outputs/studies/{name}/{name}.md").read_text()
+    told = (tmp_path / f"outputs/studies/{name}/{name}.md").read_text()
+    assert "nan" not in told.lower().split()
+    assert str(tmp_path) not in told
+    return told
 
 
 def figures(tmp_path: Path, name: str) -> set[str]:

@@ -142,6 +142,9 @@ def setting_rows(run: str, config: Mapping[str, Any]) -> list[Row]:
     ]
 
 
+_PROMPT_COLUMNS = ("prompt_idx", "id", "category", "turn", "lossless")
+
+
 def prompt_columns(row: Row) -> Row:
     """Return the columns of ``prompts`` from a line of ``prompts.jsonl``."""
     speculative, baseline, sums = (
@@ -153,7 +156,7 @@ def prompt_columns(row: Row) -> Row:
     fast, plain = _mode_columns(speculative), _mode_columns(baseline)
     speeds = fast["tokens_per_second"], plain["tokens_per_second"]
     return {
-        **{name: row[name] for name in ("prompt_idx", "id", "category", "lossless")},
+        **{name: row[name] for name in _PROMPT_COLUMNS},
         **{f"divergence_{name}": value for name, value in divergence.items()},
         **quality,
         "num_prompt_tokens": len(row["prompt_tokens"]),

@@ -117,6 +117,7 @@ PROMPT_SCHEMA = pa.schema(
         ("prompt_idx", pa.int32()),
         ("id", pa.string()),
         ("category", pa.string()),
+        ("turn", pa.int32()),
         ("lossless", pa.string()),
         ("divergence_index", pa.int64()),
         ("divergence_margin", pa.float64()),

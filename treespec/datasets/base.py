@@ -14,6 +14,21 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class CodeTest:
+    """How a function is tested whose beginning is the prompt.
+
+    Attributes:
+        prompt: The code before the answer: imports, signature, docstring.
+        test: Python code that defines ``check(candidate)``.
+        entry_point: Name of the function.
+    """
+
+    prompt: str
+    test: str
+    entry_point: str
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
     """One task for the models.
 
@@ -23,7 +38,9 @@ class Prompt:
         turns: The user's messages; several make a conversation.
         chat: Whether the model's chat template applies; else ``turns`` is one raw text
             to continue.
-        reference: What the dataset gives as a good answer, in the dataset's own form.
+        reference: What the dataset gives as a good answer, in the dataset's own form:
+            a text, or a list with a text (or a list of equally good texts) per turn.
+        code_test: How the answer is tested, if it is a function in Python.
     """
 
     id: str
@@ -31,6 +48,29 @@ class Prompt:
     turns: tuple[str, ...]
     chat: bool = True
     reference: object = None
+    code_test: CodeTest | None = None
+
+    def references(self, turn: int) -> tuple[str, ...]:
+        """Return the good answers to a turn, counted from 1: none, one or several.
+
+        A list with one entry per turn belongs to the turns. Any other list of texts
+        holds answers to the last turn.
+        """
+        given = self.reference
+        last = turn == len(self.turns)
+        if isinstance(given, list | tuple):
+            if len(given) == len(self.turns):
+                return _texts(given[turn - 1])
+            return _texts(given) if last else ()
+        return _texts(given) if last else ()
+
+
+def _texts(given: object) -> tuple[str, ...]:
+    if isinstance(given, str):
+        return (given,) if given.strip() else ()
+    if isinstance(given, list | tuple):
+        return tuple(text for text in given if isinstance(text, str) and text.strip())
+    return ()
 
 
 class AbstractDataset(ABC):
@@ -73,3 +113,8 @@ def choose(prompts: Sequence[Prompt], num_prompts: int | None) -> list[Prompt]:
     in_turn = [prompt for row in rounds for prompt in row if prompt is not None]
     chosen = {prompt.id for prompt in in_turn[:num_prompts]}
     return [prompt for prompt in prompts if prompt.id in chosen]
+
+
+def turn_id(prompt_id: str, turn: int) -> str:
+    """Return the name of one turn of a prompt: the first has the prompt's own."""
+    return prompt_id if turn == 1 else f"{prompt_id}/{turn}"

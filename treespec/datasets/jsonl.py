@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from treespec.datasets.base import AbstractDataset, Prompt, choose
+from treespec.datasets.base import (
+    AbstractDataset,
+    CodeTest,
+    Prompt,
+    choose,
+    turn_id,
+)
+from treespec.datasets.files import Row, file_rows
 from treespec.errors import TreespecError
 
 
@@ -19,7 +22,9 @@ class JsonlDataset(AbstractDataset):
 
     Each line is an object with ``id``, ``category`` and ``turns`` (a list of user
     messages), and perhaps ``chat`` (false: continue the one turn as raw text) and
-    ``reference`` (a good answer, in any form). Other keys are left alone.
+    ``reference`` (a good answer, in any form; see ``Prompt``). ``test`` and
+    ``entry_point`` tell how a function is tested, after the code in ``prompt`` or, if
+    there is none, in the one raw turn. Other keys are left alone.
 
     Attributes:
         path: The file.
@@ -36,33 +41,30 @@ class JsonlDataset(AbstractDataset):
 
     def load(self, num_prompts: int | None) -> list[Prompt]:
         """Return the file's prompts; see the base class for which ones."""
-        return choose(
-            parse_prompts(_read(self.path).split("\n"), self.path), num_prompts
-        )
+        return choose(prompts_of(file_rows(self.path), self.path), num_prompts)
 
 
-def parse_prompts(lines: Iterable[str], name: str) -> list[Prompt]:
-    """Return one prompt per line that is not blank.
+def prompts_of(rows: Iterable[Row], name: str) -> list[Prompt]:
+    """Return one prompt per row.
 
     Args:
-        lines: JSON objects.
+        rows: Objects with ``id``, ``category``, ``turns`` and so on.
         name: Where they come from, for errors.
 
     Raises:
-        TreespecError: Names the first line that is not a prompt, or two with one id.
+        TreespecError: Names the first row that is not a prompt, or two with one id.
     """
     prompts: list[Prompt] = []
     first_lines: dict[str, int] = {}
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        prompt = _parse(line, f"dataset.path: {name}, line {number}")
-        if prompt.id in first_lines:
-            raise TreespecError(
-                f"dataset.path: {name}, line {number}: id {prompt.id!r} was already "
-                f"used in line {first_lines[prompt.id]}; ids must be unique"
-            )
-        first_lines[prompt.id] = number
+    for row in rows:
+        prompt = _prompt(row)
+        for turn in range(1, len(prompt.turns) + 1):
+            taken = first_lines.setdefault(turn_id(prompt.id, turn), row.number)
+            if taken != row.number:
+                raise TreespecError(
+                    f"{row.where}: id {turn_id(prompt.id, turn)!r} was already used in "
+                    f"line {taken}; ids must be unique"
+                )
         prompts.append(prompt)
     if not prompts:
         raise TreespecError(
@@ -72,54 +74,41 @@ def parse_prompts(lines: Iterable[str], name: str) -> list[Prompt]:
     return prompts
 
 
-def _read(path: str) -> str:
-    file = Path(path).expanduser()
-    if not file.exists():
-        raise TreespecError(
-            f"dataset.path: {path} does not exist (seen from {Path.cwd()})"
-        )
-    if not file.is_file():
-        raise TreespecError(f"dataset.path: {path} must be a file, not a folder")
-    opener = gzip.open if file.suffix == ".gz" else open
-    try:
-        with opener(file, "rt", encoding="utf-8-sig") as lines:
-            return str(lines.read())
-    except (OSError, EOFError) as error:
-        raise TreespecError(f"dataset.path: cannot read {path}: {error}") from error
-    except UnicodeDecodeError as error:
-        raise TreespecError(f"dataset.path: {path} must be UTF-8 text") from error
-
-
-def _parse(line: str, where: str) -> Prompt:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:  # JSON that no reader can hold, too
-        raise TreespecError(f"{where}: not JSON: {error}") from error
-    if not isinstance(row, dict):
-        raise TreespecError(f"{where}: must be an object with id, category and turns")
-    turns = row.get("turns")
+def _prompt(row: Row) -> Prompt:
+    content, where = row.content, row.where
+    turns = content.get("turns")
     if not (isinstance(turns, list) and turns and all(map(_is_text, turns))):
         raise TreespecError(
             f"{where}: turns must be a list of one or more texts, got {turns!r}"
         )
-    chat = row.get("chat", True)
+    chat = content.get("chat", True)
     if not isinstance(chat, bool):
         raise TreespecError(f"{where}: chat must be true or false, got {chat!r}")
     if not chat and len(turns) > 1:
         raise TreespecError(f"{where}: chat=false takes one turn, got {len(turns)}")
     return Prompt(
-        id=_text(row, "id", where),
-        category=_text(row, "category", where),
+        id=_text(row, "id"),
+        category=_text(row, "category"),
         turns=tuple(turns),
         chat=chat,
-        reference=row.get("reference"),
+        reference=content.get("reference"),
+        code_test=_code_test(row, turns[0]),
     )
 
 
-def _text(row: dict[str, Any], key: str, where: str) -> str:
-    value = row.get(key)
+def _code_test(row: Row, turn: str) -> CodeTest | None:
+    if not {"test", "entry_point"} <= row.content.keys():
+        return None
+    known = {"prompt": turn, **row.content}
+    before = Row(row.number, row.where, known)
+    names = ("prompt", "test", "entry_point")
+    return CodeTest(*(_text(before, name) for name in names))
+
+
+def _text(row: Row, key: str) -> str:
+    value = row.content.get(key)
     if not _is_text(value):
-        raise TreespecError(f"{where}: {key} must be a text, got {value!r}")
+        raise TreespecError(f"{row.where}: {key} must be a text, got {value!r}")
     return str(value)
 
 

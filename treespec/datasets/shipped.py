@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from treespec.datasets.base import AbstractDataset, Prompt, choose
-from treespec.datasets.jsonl import parse_prompts
+from treespec.datasets.files import line_rows
+from treespec.datasets.jsonl import prompts_of
 
 
 @dataclass(frozen=True, slots=True)
 class ShippedDataset(AbstractDataset):
-    """Self-written prompts for small chat models, eight kinds of task.
+    """Self-written prompts for small chat models: nine kinds of task, eight of each.
 
     Some repeat much of their input in the answer, where guessing from the prompt
     pays (editing, extraction, summarization, retrieval), and some repeat nothing
@@ -22,4 +23,5 @@ class ShippedDataset(AbstractDataset):
         """Return the prompts; see the base class for which ones."""
         file = files("treespec") / "prompts" / "shipped.jsonl"
         lines = file.read_text(encoding="utf-8").split("\n")
-        return choose(parse_prompts(lines, "shipped.jsonl"), num_prompts)
+        rows = line_rows(lines, "shipped.jsonl")
+        return choose(prompts_of(rows, "shipped.jsonl"), num_prompts)

@@ -151,10 +151,11 @@ def _check_summary(
     Raises:
         TreespecError: Names the first number that differs.
     """
-    for name in ("wall_s", "peak_memory_bytes"):
+    given = ("wall_s", "peak_memory_bytes", "baseline")
+    for name in given:
         if name not in summary:
             raise TreespecError(f"{path}: missing key {name!r}")
-    recomputed = summarize(outcomes, summary["wall_s"], summary["peak_memory_bytes"])
+    recomputed = summarize(outcomes, *(summary[name] for name in given))
     where = _first_difference(summary, recomputed, "")
     if where is not None:
         raise TreespecError(

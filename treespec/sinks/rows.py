@@ -13,14 +13,14 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from treespec.errors import TreespecError
-from treespec.outcome import Divergence, PromptOutcome, Quality
+from treespec.outcome import Divergence, PromptOutcome, Quality, Score
 from treespec.types import GenerationResult, NodeTrace, StepRecord
 
 Row = dict[str, Any]
 Mode = Literal["speculative", "baseline"]
 
 MODES: tuple[Mode, ...] = ("speculative", "baseline")
-SCHEMA = 2
+SCHEMA = 3
 """Number of the layout of a run's files; raised when a name or a meaning changes.
 
 Runs from before there was a number are of layout 1.
@@ -108,9 +108,11 @@ _PROMPT_KEYS = (
     "prompt_idx",
     "id",
     "category",
+    "turn",
     "lossless",
     "divergence",
     "quality",
+    "scores",
     "prompt_tokens",
     *MODES,
 )
@@ -122,11 +124,13 @@ def prompt_row(index: int, outcome: PromptOutcome) -> Row:
         "prompt_idx": index,
         "id": outcome.id,
         "category": outcome.category,
+        "turn": outcome.turn,
         "lossless": outcome.lossless,
         "divergence": None
         if outcome.divergence is None
         else asdict(outcome.divergence),
         "quality": None if outcome.quality is None else asdict(outcome.quality),
+        "scores": [asdict(score) for score in outcome.scores],
         "prompt_tokens": list(outcome.speculative.prompt_tokens),
         "speculative": _result_row(outcome.speculative),
         "baseline": _result_row(outcome.baseline),
@@ -194,12 +198,19 @@ def read_outcome(
     return PromptOutcome(
         id=row["id"],
         category=row["category"],
+        turn=row["turn"],
         lossless=row["lossless"],
         divergence=None if divergence is None else Divergence(**divergence),
         quality=None if quality is None else Quality(**quality),
+        scores=tuple(map(_read_score, row["scores"])),
         speculative=_read_result(row, "speculative", steps, nodes),
         baseline=_read_result(row, "baseline", steps, nodes),
     )
+
+
+def _read_score(row: Row) -> Score:
+    expect_keys(row, [f.name for f in fields(Score)])
+    return Score(**_tuples(row))
 
 
 def _read_result(

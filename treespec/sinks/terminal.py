@@ -9,7 +9,7 @@ from textwrap import wrap
 from typing import Any, TextIO
 
 from treespec.forecasts import off_share
-from treespec.metrics import MIN_PROMPTS_FOR_INTERVAL, Summary
+from treespec.metrics import MIN_PROMPTS_FOR_INTERVAL, PLAIN, Summary
 from treespec.outcome import FAR, PromptOutcome
 from treespec.sinks.base import AbstractSink, RunInfo, RunStatus
 
@@ -67,8 +67,9 @@ def render(summary: Summary) -> str:
             "",
             *_categories(summary),
             "",
-            *_verdict(summary["lossless"]),
+            *_verdict(summary["lossless"], summary["baseline"]),
             *_quality(summary),
+            *(_measure(name, found) for name, found in summary["quality"].items()),
             *_divergences(summary["divergences"]),
         ]
     )
@@ -86,8 +87,8 @@ def _speed(summary: Summary) -> list[str]:
         _line(
             "Tokens/second",
             _number(summary["tokens_per_second"], 1),
-            f"{_number(summary['baseline_tokens_per_second'], 1)} without speculation, "
-            "on the same prompts",
+            f"{_number(summary['baseline_tokens_per_second'], 1)} "
+            f"{_without(summary)}, on the same prompts",
         ),
         _line(
             "Tokens/forward",
@@ -95,6 +96,12 @@ def _speed(summary: Summary) -> list[str]:
             "new tokens per target forward (1.00 without speculation)",
         ),
     ]
+
+
+def _without(summary: Summary) -> str:
+    """Return how the baseline is told."""
+    name = summary["baseline"]
+    return "without speculation" if name == PLAIN else f"by {name}"
 
 
 def _acceptance(summary: Summary) -> list[str]:
@@ -182,7 +189,7 @@ def _time(summary: Summary) -> list[str]:
         _line(
             "",
             _milliseconds(baseline["p50"]),
-            f"without speculation, 90% by {_milliseconds(baseline['p90'])}",
+            f"{_without(summary)}, 90% by {_milliseconds(baseline['p90'])}",
         ),
         _line(
             "First token",
@@ -229,8 +236,9 @@ def _category(name: str, width: int, group: Summary) -> str:
     )
 
 
-def _verdict(lossless: Summary) -> list[str]:
-    first, *rest = wrap(_verdict_words(lossless), _WIDTH - _LABEL)
+def _verdict(lossless: Summary, baseline: str) -> list[str]:
+    plain = "plain decoding" if baseline == PLAIN else baseline
+    first, *rest = wrap(_verdict_words(lossless, plain), _WIDTH - _LABEL)
     return [_line("Lossless", first, ""), *(_line("", line, "") for line in rest)]
 
 
@@ -245,11 +253,34 @@ def _quality(summary: Summary) -> list[str]:
             _number(summary["mean_token_logprob"], 3),
             "mean log-probability of a new token under the target;",
         ),
-        _line("", "", f"{plain} without speculation"),
+        _line("", "", f"{plain} {_without(summary)}"),
     ]
 
 
-def _verdict_words(lossless: Summary) -> str:
+def _measure(name: str, found: Mapping[str, Any]) -> str:
+    """Compare both sides by one quality measure."""
+    digits = 1 if found["margin"] >= 1 else 3
+    plain, gap = (_number(found[key], digits) for key in ("baseline", "difference"))
+    words = f"{plain} without speculation, on {found['num_prompts']} prompts; "
+    interval = found["difference_ci95"]
+    if interval is None:
+        words += f"difference {gap}: too few prompts to say more"
+    else:
+        low, high = (_number(end, digits) for end in interval)
+        shown = "shown" if found["equivalent"] else "not shown"
+        words += (
+            f"difference {gap} (95% interval {low} to {high}): {shown} to be equal "
+            f"within {found['margin']:g}"
+        )
+    if found["num_cut"]:
+        words += f"; {found['num_cut']} texts were cut by a length limit"
+    first, *rest = wrap(words, _WIDTH - _MEANING)
+    value = _number(found["speculative"], digits)
+    lines = [_line(f"  {name}", value, first), *(_line("", "", line) for line in rest)]
+    return "\n".join(lines)
+
+
+def _verdict_words(lossless: Summary, plain: str) -> str:
     checked, identical = lossless["checked"], lossless["identical"]
     if not lossless["rule_is_lossless"]:
         return (
@@ -260,18 +291,18 @@ def _verdict_words(lossless: Summary) -> str:
         return "not compared: with sampling the texts need not be equal."
     if lossless["violations"]:
         return (
-            f"NO. {lossless['violations']} of {checked} texts differ from plain "
-            "decoding by more than numerical noise."
+            f"NO. {lossless['violations']} of {checked} texts differ from those of "
+            f"{plain} by more than numerical noise."
         )
     if lossless["ties"]:
         return (
-            f"yes. {identical} of {checked} texts are token for token those of plain "
-            f"decoding; the rest ({lossless['ties']}) part from it where two of the "
+            f"yes. {identical} of {checked} texts are token for token those of "
+            f"{plain}; the rest ({lossless['ties']}) part from it where two of the "
             "target's choices are equal within numerical noise."
         )
     if checked == 1:
-        return "yes. The text is token for token that of plain decoding."
-    return f"yes. All {checked} texts are token for token those of plain decoding."
+        return f"yes. The text is token for token that of {plain}."
+    return f"yes. All {checked} texts are token for token those of {plain}."
 
 
 def _divergences(found: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -59,6 +59,10 @@ def speedup_by_category(results: Results) -> pd.DataFrame:
     decoded = prompts.assign(
         decoded=prompts["num_tokens"] - 1,
         baseline_decoded=prompts["baseline_num_tokens"] - 1,
+        prompt=[
+            str(name).removesuffix(f"/{turn}")
+            for name, turn in zip(prompts["id"], prompts["turn"].fillna(1), strict=True)
+        ],
     )
     decoded = decoded[decoded["speedup"].notna() & decoded["decode_s"].notna()]
     rows = []
@@ -66,8 +70,10 @@ def speedup_by_category(results: Results) -> pd.DataFrame:
         groups: list[tuple[str, pd.DataFrame]] = [(ALL, of_run)]
         groups += [(str(name), part) for name, part in of_run.groupby("category")]
         for category, part in groups:
-            numbers = _speedup(part[_DECODED].to_numpy(dtype=float))
-            row = {"run": run, "category": category, "num_prompts": len(part)}
+            # The turns of a conversation are one prompt.
+            sums = part.groupby("prompt", sort=False)[_DECODED].sum()
+            numbers = _speedup(sums.to_numpy(dtype=float))
+            row = {"run": run, "category": category, "num_prompts": len(sums)}
             rows.append({**row, **numbers})
     columns = ("run", "category", "num_prompts", "speedup", "low", "high")
     return frame_with(rows, columns)
