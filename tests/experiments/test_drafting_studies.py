@@ -84,7 +84,7 @@ def test_acceptance_is_told_by_temperature_and_the_law_is_checked(study, tmp_pat
     ended = study("sampling_modes", "--fast", small)
     assert (ended.code, ended.errors) == (0, [])
     told = report(tmp_path, "sampling_modes")
-    assert "chain speculative sampling, drawn chain of 3: " in told
+    assert "speculative sampling, chain: " in told
     assert "With top-p: " in told
     assert "RejectionWithoutReplacement lossless" in told
     assert "speculative_1 fits (p = " in told
