@@ -24,6 +24,12 @@ NUM_JOBS = 12
 RAISE = 'raise RuntimeError("out of memory, say")'
 
 
+@pytest.fixture(autouse=True)
+def trusted(monkeypatch):
+    """Hydra 1.4 asks before it builds a class that a folder of configurations names."""
+    monkeypatch.setenv("TREESPEC_PLUGINS", "my_boom")
+
+
 @pytest.fixture(scope="module")
 def forks(tiny_files, tmp_path_factory):
     """Run every sweep of ``tests/forks.py`` once, in processes of their own."""
