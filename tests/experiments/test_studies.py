@@ -1,20 +1,16 @@
 """Every study's fast form runs on toys, and its answer is made of the numbers."""
 
 import re
+from pathlib import Path
 
 import pytest
 
 from tests.experiments.conftest import FOLDER
 
+TRADITIONAL = "traditional_vs_speculative"
 STUDIES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
-# Their fast forms run in a file of their own, which looks at what they tell.
-DRAFTING = {
-    "adaptive_gamma",
-    "draft_choice",
-    "predictability",
-    "sampling_modes",
-    "tree_vs_chain",
-}
+SPEED = ("article_table", "cost_benefit", "latency_throughput", TRADITIONAL)
+"""Studies that are run here; others have tests of their own."""
 # Toys are no bfloat16 models, and their limits are not those of real machines.
 TOY = ("pair.target.dtype=float32",)
 
@@ -25,8 +21,14 @@ def test_every_study_has_its_code_and_its_configuration():
     assert STUDIES
 
 
-@pytest.mark.parametrize("name", sorted(set(STUDIES) - DRAFTING))
-def test_the_fast_form_of_every_study_answers_on_toys(study, tmp_path, name):
+def test_the_fast_form_of_every_study_is_run_by_a_test():
+    tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*"))
+    missing = [name for name in STUDIES if f'"{name}"' not in tests]
+    assert not missing
+
+
+@pytest.mark.parametrize("name", SPEED)
+def test_the_fast_form_of_a_study_answers_on_toys(study, tmp_path, name):
     ended = study(name, "--fast", *TOY)
     assert (ended.code, ended.errors) == (0, [])
     report = (tmp_path / f"outputs/studies/{name}/{name}.md").read_text()
