@@ -182,7 +182,8 @@ def _text(
         f"The best constant is {best} ({blocks.speedup(best).told('x')}), the worst "
         f"{worst} ({blocks.speedup(worst).told('x')}): choosing wrongly costs "
         f"{blocks.regret(worst, best).percent()}. The best one is known only "
-        "afterwards, and by the same noise that it is compared with.",
+        "afterwards, and by the same noise that it is compared with. "
+        f"{_pays(blocks.speedup(best))}",
     ]
     groups: dict[str, list[str]] = {"beat": [], "tie": [], "lose": []}
     for job in others:
@@ -204,6 +205,14 @@ def _text(
     return "\n\n".join([*parts, _followed(measured, others)])
 
 
+def _pays(speedup: Estimate) -> str:
+    if speedup.low > 1:
+        return "It pays."
+    if speedup.value <= 1:
+        return "It does not pay, and so no constant does."
+    return "It is not shown to pay."
+
+
 def _followed(measured: Measured, others: Sequence[str]) -> str:
     """Tell how deep drafts were where they were accepted, and where they were not."""
     size, easy_from = measured.settings["block"], measured.settings["easy_from"]
@@ -222,6 +231,11 @@ def _followed(measured: Measured, others: Sequence[str]) -> str:
         if depths[True] and depths[False]:
             means = (float(np.mean(depths[easy])) for easy in (True, False))
             parts.append("{} {:.1f} and {:.1f}".format(job, *means))
+    if not parts:
+        return (
+            "The blocks are all easy or all hard, so whether controllers follow a text "
+            "that changes cannot be told from these."
+        )
     return f"Mean depth of drafts in easy and in hard blocks: {'; '.join(parts)}."
 
 
@@ -238,11 +252,14 @@ def _depth_chart(measured: Measured) -> Chart:
     jobs = list(measured.runs)
     adapting = [job for job in jobs if not job.startswith(_CONSTANT)]
     shown = adapting[:NUM_STYLES]
+    lines = [_steps_line("", measured.runs[job], n) for n, job in enumerate(shown)]
+    deepest = max((depth for line in lines for depth in line.y), default=0.0)
     panels = [
         Panel(
             "Decoded tokens",
             f"{job}:\ndepth",
-            (_steps_line("", measured.runs[job], style),),
+            (lines[style],),
+            y_range=(-0.3, deepest + 0.5),
             height=0.45,
         )
         for style, job in enumerate(shown)

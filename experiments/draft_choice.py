@@ -265,15 +265,14 @@ def _chart(drafts: Sequence[Draft], frame: pd.DataFrame, measured: Measured) -> 
     )
     panel = Panel(
         "Seconds per drafted token over a plain step",
-        "Drafted tokens that were accepted (share)",
+        "Drafted tokens accepted (share)",
         (*drawn, line) if front else tuple(drawn),
         x_scale="log",
         y_range=(0.0, 1.03),
     )
     num_prompts = len(next(iter(measured.runs.values())).outcomes)
     return Chart(
-        f"Drafts: acceptance against cost (n = {num_prompts} prompts; in the legend: "
-        "speed-up)",
+        f"Acceptance against cost (n = {num_prompts} prompts; legend: speed-up)",
         (panel,) if drawn else (),
         missing_notes(measured.missing),
         frame,

@@ -22,6 +22,7 @@ def points(
     labels: Sequence[str] = (),
     stars: Sequence[int] = (),
     mark: Mark = "own",
+    dodge: float = 0.0,
 ) -> Points:
     """Return estimates over numbers, with their intervals."""
     return Points(
@@ -35,6 +36,7 @@ def points(
         labels=tuple(labels),
         stars=tuple(stars),
         mark=mark,
+        dodge=dodge,
     )
 
 

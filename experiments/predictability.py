@@ -12,7 +12,7 @@ import pandas as pd
 from again import job_of
 from drawing import missing_notes
 from engine import Answer, Measured, Study
-from paired import MIN_UNITS, Estimate, correlation, decode_row, estimate
+from paired import MIN_UNITS, UNKNOWN, Estimate, correlation, decode_row, estimate
 from treespec.agreement import Agreement, read_both
 from treespec.analysis.chart import Chart, Guide, Panel, Points
 from treespec.costs import Costs
@@ -96,7 +96,9 @@ def answer(measured: Measured) -> Answer:
     links = _correlations(found, texts)
     errors = _errors(found)
     frames = {
-        "Correlation with the speed-up, over prompts": links,
+        "Correlation with the speed-up, over prompts": links.drop(
+            columns=["low", "high"], errors="ignore"
+        ),
         "Predicted and measured speed-up": errors,
         "Prompts": _prompts(found, texts),
     }
@@ -193,14 +195,15 @@ def _correlations(
     rows = []
     for one in found:
         of_job = [texts[name] for name in one.ids]
+        drafts = [] if one.job == LOOKUP else of_job
         logs = [math.log(speed) for speed in one.measured]
         for what, values in (
             ("n-gram cross-entropy", [text.ngram_bits for text in of_job]),
-            ("draft entropy", [text.draft_bits for text in of_job]),
-            ("draft acceptance", [text.draft_acceptance for text in of_job]),
+            ("draft entropy", [text.draft_bits for text in drafts]),
+            ("draft acceptance", [text.draft_acceptance for text in drafts]),
             ("predicted speed-up", list(one.predicted)),
         ):
-            link = correlation(values, logs)
+            link = correlation(values, logs) if values else UNKNOWN
             if math.isfinite(link.value):
                 rows.append(
                     {
@@ -296,7 +299,7 @@ def _errors_told(errors: pd.DataFrame, found: Sequence[Forecasts]) -> str:
     told = ". ".join(parts)
     return (
         f"treespec feasibility is given the text that the target itself wrote, so this "
-        f"is its error for texts that are typical; other texts add theirs. {told}. "
+        f"is its error where the texts are just right; others add theirs. {told}. "
         f"Fastest was {best.job} with {best.pooled.told('x')}."
     )
 

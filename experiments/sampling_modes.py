@@ -308,7 +308,7 @@ def _chart(
             )
     panel = Panel(
         "Temperature",
-        "Steps whose first draft was accepted (share)",
+        "First draft accepted (share of steps)",
         tuple(marks),
         y_range=(0.0, 1.03),
     )

@@ -27,6 +27,8 @@ from treespec.sinks.reader import Run
 from treespec.stats import Floats
 
 SHAPES = ("chain", "tree")
+_MOST = {"depth": 8, "rank": 3}
+"""Deeper and later ones are seldom judged, and not told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +263,9 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
         for c in frame.columns
         if not c.startswith("conditional_") or c.endswith("rate")
     ]
-    return frame[shown].rename(columns={"run": "job"})
+    key = "depth" if "depth" in frame else "rank"
+    told = frame[frame[key] <= _MOST[key]]
+    return told[shown].rename(columns={"run": "job"})
 
 
 def _speed_chart(
@@ -279,6 +283,7 @@ def _speed_chart(
                 stars=[int(np.argmax([job.speedup.value for job in jobs]))]
                 if name == "speedup"
                 else (),
+                dodge=0.12 * style,
             )
             for style, (shape, jobs) in enumerate(ordered.items())
         )
@@ -315,7 +320,13 @@ def _depth_chart(measured: Measured, frame: pd.DataFrame) -> Chart:
         rows = frame[frame["job"] == job].to_dict("records")
         rates = [Estimate(row["rate"], row["low"], row["high"]) for row in rows]
         marks.append(
-            points(job.replace("_", " of "), [r["depth"] for r in rows], rates, style)
+            points(
+                job.replace("_", " of "),
+                [r["depth"] for r in rows],
+                rates,
+                style,
+                dodge=0.06 * style,
+            )
         )
     panel = Panel(
         "Depth",

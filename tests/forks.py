@@ -20,7 +20,7 @@ import treespec.collect
 import treespec.runner
 from treespec.cli import run_command
 from treespec.sinks.reader import read_run
-from treespec.sweep_log import SWEEP_LOG
+from treespec.sweep_log import SWEEP_LOG, SweepLog
 
 GRID = {
     "policy": ("chain", "top_k_tree"),
@@ -95,7 +95,7 @@ def killed_and_resumed(common: list[str], undisturbed_s: float, root: Path) -> d
         os.kill(child, signal.SIGKILL)
         signals.append(wait(child))
         texts(folder)  # whatever calls itself finished can be read
-        if (folder / "outputs/default" / SWEEP_LOG).exists():
+        if SweepLog(folder / "outputs/default").read().jobs:
             treespec.collect.collect(folder / "outputs/default")
     code = wait(start([*common, *SWEEP], folder))
     left = [str(path) for path in folder.rglob("*.partial")]
@@ -130,6 +130,7 @@ def apart(common: list[str], root: Path) -> dict:
     The models change between the jobs and come back.
     """
     together, alone = root / "together", root / "alone"
+    common = [word for word in common if not word.startswith("drafter=")]
     sweep = ["-m", "pair.target.attn_implementation=treespec,eager", DRAFTERS]
     codes = [wait(start([*common, *sweep], together))]
     for attention in ("treespec", "eager"):

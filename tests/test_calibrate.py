@@ -349,7 +349,7 @@ def test_what_cannot_be_calibrated_is_told(command, arguments, given, told) -> N
         ("policy=optimal_tree", "policy.calibration is missing"),
         (
             "policy=optimal_tree policy.calibration=no.json",
-            "policy.calibration: cannot",
+            "policy.calibration: ",
         ),
         ("policy=static_tree", "policy needs either policy.widths"),
         ("policy=static_tree policy.paths=[[1]]", r"policy.paths has [1] without [0]"),

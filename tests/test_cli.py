@@ -364,8 +364,11 @@ def test_a_drafter_of_the_user_gets_the_draft_model(
     assert run.summary["mean_acceptance_length"] > 1.2
 
 
-def test_one_failing_job_does_not_take_the_sweep_with_it(command, tmp_path):
+def test_one_failing_job_does_not_take_the_sweep_with_it(
+    command, tmp_path, monkeypatch
+):
     """A sweep used to lose finished work and show only the first traceback."""
+    monkeypatch.setenv("TREESPEC_PLUGINS", "my_boom")
     (tmp_path / "my_boom.py").write_text(BOOM)
     for name, target in (("boom", "my_boom.Boom"),):
         own = tmp_path / "my_conf" / "policy"

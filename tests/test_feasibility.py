@@ -6,14 +6,20 @@ import pytest
 import torch
 
 from tests.conftest import Ended, TinyFiles
+from treespec.acceptance import Greedy
 from treespec.agreement import read_both
+from treespec.controllers import Constant
 from treespec.costs import Costs
+from treespec.decoder import SpeculativeDecoder
+from treespec.drafters import DraftModel
 from treespec.errors import TreespecError
 from treespec.feasibility import DRAFT_MODEL, LOOKUP, given_costs, judge
 from treespec.models.table import TableModel
+from treespec.policies import Chain
 from treespec.sampling import Sampling
 from treespec.testing.toys import random_model, table_model
-from treespec.walk import Written
+from treespec.verifiers import TreeAttention
+from treespec.walk import Written, chain_walk
 
 CHEAP = given_costs(draft_ratio=0.3, row_ratio=0.02)
 PHRASE = [5, 3, 8, 1, 9, 2, 7, 4]
@@ -86,6 +92,26 @@ def test_a_text_that_the_target_wrote_is_its_own_choice_token_by_token() -> None
     read = read_both(target, draft, Written(tuple(tokens), 2), Sampling())
     assert read.is_target_choice == (True,) * 38
     assert not all(read.acceptance)
+
+
+def test_on_the_targets_own_text_the_chains_are_those_of_the_decoder() -> None:
+    target, draft = (table_model(random_model(8, seed), 8) for seed in (3, 4))
+    decoder = SpeculativeDecoder(
+        target=target,
+        drafter=DraftModel(draft),
+        policy=Chain(),
+        acceptance=Greedy(),
+        verifier=TreeAttention(),
+        controller=Constant(max_depth=3, max_width=1, max_nodes=3),
+    )
+    (result,) = decoder.generate([[1, 4]], max_new_tokens=60)
+    written = Written((1, 4, *result.tokens), 2)
+    read = read_both(target, draft, written, Sampling())
+    walk = chain_walk(written, read.acceptance, 3)
+    assert [(s.num_nodes, s.num_accepted) for s in result.steps] == [
+        (s.num_drafted, s.num_accepted) for s in walk.steps
+    ]
+    assert walk.num_accepted > 5
 
 
 def test_at_a_temperature_acceptance_is_the_overlap_of_both_laws() -> None:

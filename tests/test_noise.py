@@ -46,4 +46,5 @@ def test_prompts_of_one_token_take_no_part():
 
 def test_texts_that_were_not_the_same_every_time_are_counted():
     other = repeated("a", (1.0, 1.0), (1.0, 1.0), agrees=False)
-    assert repeat_noise([other, repeated("b", (1, 1), (1, 1))])["num_differing"] == 1
+    same = [repeated(name, (1.0, 1.0), (1.0, 1.0)) for name in "bc"]
+    assert repeat_noise([other, *same])["num_differing"] == 1

@@ -63,9 +63,9 @@ def test_the_tables_name_strategies_regrets_and_bounds(tmp_path):
         "   0       4.2  planner           Planner (in question)",
         "   1       6.3  chain3            Chain",
         "   3      10.0  planner           no speculation",
-        "qa        1 Chain                     +33.3%  -                   +33.3%    "
+        "qa        1 Chain                   +33.3%  -                     +33.3%    "
         "+33.3%     -",
-        "story     2 TopKTree                  -25.0%",
+        "story     2 TopKTree                -25.0%",
         "qa              1       3.3        -       4.7     1.1 (2.93x)     2.1 "
         "(1.62x)",
         "Break-even: a chain of 1, 2, 4, 8 drafts of the draft model pays from an "

@@ -53,7 +53,8 @@ def _settled(value):
 
 
 def test_uploading_from_disk_writes_what_the_live_sink_wrote(tmp_path):
-    run = make_run(tmp_path, "k1", policy={"_target_": "treespec.policies.Chain"})
+    sink = {"wandb": {"pictures": {"max_prompts": 2}}}
+    run = make_run(tmp_path, "k1", sink=sink)
     sinks = [RunFolderSink(), WandbSink(project="mine", pictures=TreePictures(2))]
     record(sinks, run, full_outcomes())
     live = told(run.folder)

@@ -228,6 +228,21 @@ def _run_hydra(attempt: Attempt, jobs: Jobs) -> int:
             raise RuntimeError(end.message)
 
     folder = config_folder()
+    trouble = _call_hydra(task, folder)
+    if trouble == BAD_INPUT:
+        return BAD_INPUT
+    if trouble is not None or not ends:
+        jobs.find_sweep(folder, VERSION_BASE)
+    told = jobs.report()
+    if trouble is not None:
+        return trouble if trouble == INTERRUPTED else told or trouble
+    if told is None and len(ends) > 1:
+        _show_ends(ends)
+    return max((end.code for end in ends), default=OK) if told is None else told
+
+
+def _call_hydra(task: Callable[[DictConfig], None], folder: Path) -> int | None:
+    """Let Hydra run all jobs; return the exit code of what is no job's own trouble."""
     try:
         with catch_warnings():
             filterwarnings("error", message=r"provider=hydra\.searchpath")
@@ -239,25 +254,24 @@ def _run_hydra(attempt: Attempt, jobs: Jobs) -> int:
         return BAD_INPUT
     except KeyboardInterrupt:
         _say("interrupted: prompts that were finished are in the run's folder")
-        jobs.find_sweep(folder, VERSION_BASE)
-        jobs.report()
         return INTERRUPTED
-    except (HydraException, OmegaConfBaseException) as error:
-        _say(f"error: {explain(error)}")
-        return BAD_INPUT
-    except ValueError as error:  # Hydra's word for a group that is set to null
-        _say(f"error: {explain(error)}; write group=OPTION, see treespec --help")
+    except (HydraException, OmegaConfBaseException, OSError, ValueError) as error:
+        _say(f"error: {_explain_any(error)}")
         return BAD_INPUT
     except RuntimeError as error:
         _say(f"error: {' '.join(str(error).split())}")
-        jobs.find_sweep(folder, VERSION_BASE)
-        return jobs.report() or FAILED
-    if not ends:
-        jobs.find_sweep(folder, VERSION_BASE)
-    code = jobs.report()
-    if code is None and len(ends) > 1:
-        _show_ends(ends)
-    return max((end.code for end in ends), default=OK) if code is None else code
+        return FAILED
+    return None
+
+
+def _explain_any(error: Exception) -> str:
+    """Return what stopped Hydra as one line with the way out."""
+    if isinstance(error, HydraException | OmegaConfBaseException):
+        return explain(error)
+    if isinstance(error, OSError):  # a launcher that needs a folder of its own
+        return f"output_root: {error}; choose another place with output_root=DIR"
+    # Hydra's word for a group that is set to null.
+    return f"{explain(error)}; write group=OPTION, see treespec --help"
 
 
 def explain(error: Exception) -> str:

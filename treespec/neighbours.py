@@ -50,13 +50,14 @@ def beside(devices: Iterable[str]) -> Iterator[Neighbours]:
         devices: Names that are the same for every job of the machine (``device_name``).
     """
     folder = cache_root() / "jobs" / (platform.node() or "machine")
+    names = set(devices)
     try:
-        path, file = _enter(folder, sorted(set(devices)))
+        path, file = _enter(folder, sorted(names))
     except OSError:
         yield Neighbours(None, frozenset())
         return
     try:
-        yield Neighbours(path, _greet(path, set(devices)))
+        yield Neighbours(path, _greet(path, names))
     finally:
         with suppress(OSError):
             path.unlink()

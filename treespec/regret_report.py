@@ -17,7 +17,7 @@ from treespec.sweep import Contender, read_sweep
 
 _WIDTH = 88
 _KEY, _STRATEGY = 16, 54
-_CATEGORY, _CATEGORY_AND_BEST = 18, 33
+_CATEGORY, _CATEGORY_AND_BEST = 18, 31
 _REGRET_WORDS = {
     "best in hindsight": "the fixed strategy with the fewest seconds there, by its no.",
     "regret": "seconds per token of the run in question over those of that strategy, "
@@ -143,7 +143,7 @@ def _regrets(report: RegretReport) -> list[str]:
     width = _category_width(report)
     header = (
         f"{'category':<{width}}  {'best in hindsight':<{_CATEGORY_AND_BEST - width}}  "
-        f"{'regret':>7}  {'95% interval':<16}  {'speed-up':>8}  {'by costs':>8}  "
+        f"{'regret':>7}  {'95% interval':<18}  {'speed-up':>8}  {'by costs':>8}  "
         f"{'kept':>4}"
     )
     return [header, *(_regret(report, row, width) for row in report.rows)]
@@ -165,7 +165,7 @@ def _regret(report: RegretReport, row: CategoryRegret, width: int) -> str:
     best = f"{number} {shorten(found.best.name, room - len(f'{number} '))}"
     return (
         f"{name:<{width}}  {best:<{room}}  {_percent(found.ratio):>7}  "
-        f"{_interval(found.interval):<16}  {_percent(found.of_speedup):>8}  "
+        f"{_interval(found.interval):<18}  {_percent(found.of_speedup):>8}  "
         f"{_percent(found.priced):>8}  {_share(row.first_choice_acceptance):>4}"
     )
 

@@ -93,9 +93,10 @@ def read_sweep(folder: Path, planner: str | None = None) -> Sweep:
             f"{folder}: no finished runs{_why(left_out)}; give the folder of a sweep, "
             "such as outputs/NAME"
         )
-    chosen = _chosen(folder, runs, planner)
     for run in runs:
         _check_timed(run)
+    chosen = _chosen(folder, runs, planner)
+    for run in runs:
         _check_alike(folder, run, chosen)
     names = _names([run.config for run in runs])
     contenders = [

@@ -126,10 +126,10 @@ class CommandWords:
 
     def _flag(self, *names: str) -> str | None:
         """Return the value of a flag, which follows it or an equals sign in it."""
-        for flag, following in zip(self.flags, (*self.flags[1:], ""), strict=True):
+        for place, flag in enumerate(self.flags):
             name, equals, value = flag.partition("=")
             if name in names:
-                return value if equals else following
+                return value if equals else self.flags[place + 1]
         return None
 
 
@@ -151,6 +151,7 @@ class Jobs:
         self._command = tuple(words)
         self._words = CommandWords.of(words)
         self._cwd = os.getcwd()
+        self._process = os.getpid()
         self._models: LoadedModels | None = None
         self._sweeps: dict[Path, Plan] = {}
 
@@ -254,12 +255,15 @@ class Jobs:
             plan = self._plan(words)
             log.plan(plan)
             self._sweeps[folder] = plan
-            _tell_what_is_left(folder, plan)
+            if os.getpid() == self._process:  # and not in one of a launcher's
+                _tell_what_is_left(folder, plan)
         return log
 
     def _plan(self, words: JobWords) -> Plan:
         """Return the plan of the jobs that write to the same folder as this one."""
-        jobs = self._words.jobs()
+        jobs: list[JobWords] = []
+        with suppress(HydraException):
+            jobs = self._words.jobs()
         if words not in jobs:  # a sweeper that chooses as it goes
             return Plan(self._command, self._cwd, ())
         here = _places(words)

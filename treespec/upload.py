@@ -95,7 +95,7 @@ def write_to_wandb(
     sink = WandbSink(
         mode=mode or "offline",
         project=project or own.get("project", "treespec"),
-        pictures=TreePictures(),
+        pictures=_pictures(run.config),
     )
     sink.check(run.folder)
     with recording([sink], info_of(run)) as record:
@@ -104,6 +104,15 @@ def write_to_wandb(
         record.summary = run.summary
     if sink.failure is not None:
         raise TreespecError(f"{run.folder}: W&B did not take it: {sink.failure}")
+
+
+def _pictures(config: dict[str, Any]) -> TreePictures:
+    """Return what drew the run's trees; the usual, if its configuration names none."""
+    part: Any = config
+    for name in ("sink", "wandb", "pictures"):
+        part = part.get(name) if isinstance(part, dict) else None
+    given = part.get("max_prompts") if isinstance(part, dict) else None
+    return TreePictures() if given is None else TreePictures(given)
 
 
 def info_of(run: Run) -> RunInfo:

@@ -72,7 +72,8 @@ def write_killed(folder, key="killed"):
 @pytest.fixture(scope="package")
 def sweep(tmp_path_factory):
     """A sweep of two finished runs, a failed and a killed one."""
-    folder = tmp_path_factory.mktemp("sweep")
+    # With nothing beside it: some test loads all that is in the folder above.
+    folder = tmp_path_factory.mktemp("above") / "sweep"
     for key, depth in (("k1", 2), ("k2", 4)):
         policy = {"_target_": "treespec.policies.Chain", "least": depth / 10}
         budget = {"max_depth": depth, "max_width": 1, "max_nodes": depth}

@@ -33,6 +33,8 @@ def test_prompts_lie_evenly_over_the_run(tmp_path):
     assert [p.title.split()[-1] for p in pictures] == ["p0", "p10", "p20"]
 
 
-def test_a_run_without_traces_has_no_pictures(tmp_path):
+def test_a_run_without_traces_has_no_pictures(tmp_path, monkeypatch):
+    """And no tokenizer is read for them, which takes a second."""
+    monkeypatch.setattr("treespec.analysis.pictures.find_words", None)
     assert TreePictures()(make_run(tmp_path), [make_outcome("a")]) == []
     assert TreePictures()(make_run(tmp_path), []) == []

@@ -15,6 +15,7 @@ from treespec.analysis.look import NUM_STYLES, look
 from treespec.errors import TreespecError
 
 OF_RESULTS = sorted(set(plots.__all__) - {"cost_curves", "cost_profile", "generation"})
+LONGEST_NAME = 60 + len(": needed to break even")
 ODD = ("empty", "failed", "killed", "single prompt", "nothing drafted", "one token")
 
 
@@ -65,6 +66,7 @@ def chart_of(name, results):
 def words(figure: Figure) -> str:
     """Return all texts of a figure that belong to no axis."""
     drawn = [text.get_text() for text in figure.texts]
+    drawn += [legend.get_title().get_text() for legend in figure.legends]
     title = figure.get_suptitle()
     titles = [axis.get_title(loc="left") for axis in figure.axes]
     return " ".join(" ".join([*drawn, title, *titles]).split())
@@ -178,6 +180,31 @@ def test_what_is_kept_and_what_is_needed_of_a_run_look_alike(results):
         styles.setdefault(mark.name.rpartition(": ")[0], set()).add(mark.style)
     assert [len(found) for found in styles.values()] == [1, 1]
     assert styles.popitem() != styles.popitem()
+
+
+def test_long_names_and_notes_stay_in_the_picture(results):
+    """Legends of long names ran out at the right, and notes lay on legends."""
+    charts = [chart_of(name, results) for name in plots.__all__]
+    for chart in charts:
+        panels = [
+            replace(
+                panel,
+                marks=tuple(
+                    replace(mark, name=f"{number} {'a long name ' * 9}"[:LONGEST_NAME])
+                    for number, mark in enumerate(panel.marks)
+                ),
+            )
+            for panel in chart.panels
+        ]
+        figure = replace(chart, panels=tuple(panels)).figure()
+        figure.canvas.draw()
+        width, height = figure.bbox.width, figure.bbox.height
+        texts = [text for text in figure.texts if text.get_text()]
+        boxes = [part.get_window_extent() for part in (*figure.legends, *texts)]
+        for place, box in enumerate(boxes):
+            assert 0 <= box.x0 <= box.x1 <= width, chart.title
+            assert 0 <= box.y0 <= box.y1 <= height, chart.title
+            assert not any(box.overlaps(other) for other in boxes[:place])
 
 
 @pytest.mark.parametrize("name", ["chart.pdf", "chart.svg", "chart.png"])

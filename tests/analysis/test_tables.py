@@ -129,7 +129,7 @@ def test_speedups_by_category_are_those_of_the_summary(sweep, one):
 
 
 def test_the_turns_of_a_conversation_are_one_prompt():
-    """Six turns once counted as six prompts, with an interval nobody had earned."""
+    """Six turns once counted as six prompts, with an interval of six."""
     accepted = [(2, 0, 1), (0, 0), (2, 2), (1,), (0, 1), (2, 1, 1)]
     outcomes = [
         replace(

@@ -21,7 +21,10 @@ NUM_LAYERS = 28
 
 
 def report(tmp_path: Path, name: str) -> str:
-    return (tmp_path / f"outputs/studies/{name}/{name}.md").read_text()
+    told = (tmp_path / f"outputs/studies/{name}/{name}.md").read_text()
+    assert "nan" not in told.lower().split()
+    assert str(tmp_path) not in told
+    return told
 
 
 def figures(tmp_path: Path, name: str) -> set[str]:
@@ -49,7 +52,7 @@ def test_drafts_are_compared_by_acceptance_and_cost(study, tmp_path):
     assert (ended.code, ended.errors) == (0, [])
     told = report(tmp_path, "draft_choice")
     assert "On the Pareto front, cheapest first: " in told
-    assert "| lower 7 layers of the target |" in told
+    assert "| lower 7 layers |" in told
     assert "Quantization moved acceptance from" in told
     assert "does not pay" in told or "pays" in told
     assert figures(tmp_path, "draft_choice") == {"front"}
@@ -81,7 +84,7 @@ def test_acceptance_is_told_by_temperature_and_the_law_is_checked(study, tmp_pat
     ended = study("sampling_modes", "--fast", small)
     assert (ended.code, ended.errors) == (0, [])
     told = report(tmp_path, "sampling_modes")
-    assert "chain speculative sampling, drawn chain of 3: " in told
+    assert "speculative sampling, chain: " in told
     assert "With top-p: " in told
     assert "RejectionWithoutReplacement lossless" in told
     assert "speculative_1 fits (p = " in told

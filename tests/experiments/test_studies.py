@@ -11,6 +11,7 @@ TRADITIONAL = "traditional_vs_speculative"
 STUDIES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 SPEED = ("article_table", "cost_benefit", "latency_throughput", TRADITIONAL)
 """Studies that are run here; others have tests of their own."""
+# Toys are no bfloat16 models, and their limits are not those of real machines.
 TOY = ("pair.target.dtype=float32",)
 
 

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from treespec.errors import TreespecError
+from treespec.measures import sandbox
 from treespec.measures.sandbox import CHILD, Sandbox
 
 SANDBOX = Sandbox(timeout_s=1.0, memory_mb=256)
@@ -58,11 +59,18 @@ def test_an_attack_fails_and_the_run_goes_on(attack, tmp_path):
 @pytest.mark.parametrize(
     "program", ["while True:\n    pass", "import time\ntime.sleep(99)"]
 )
-def test_an_endless_program_ends(program):
+def test_an_endless_program_ends(program, monkeypatch):
+    monkeypatch.setattr(sandbox, "_START_S", 0.5)
     began = time.perf_counter()
     trial = SANDBOX.run(program)
     assert (trial.passed, trial.reason) == (False, "out of time")
     assert time.perf_counter() - began < 30
+
+
+def test_memory_is_limited_and_not_only_time():
+    """Half a gigabyte is there on any machine: only the limit can refuse it."""
+    trial = SANDBOX.run("hoard = bytearray(512 << 20)")
+    assert trial.reason.startswith("MemoryError")
 
 
 def test_sound_code_passes_with_the_standard_library_and_files_of_its_own():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 
 from treespec.analysis.live import (
     config_columns,
@@ -18,19 +18,20 @@ from treespec.analysis.live import (
     setting_rows,
     summary_columns,
 )
-from treespec.analysis.schema import PROMPT_SCHEMA, Row, table_of
+from treespec.analysis.schema import PROMPT_SCHEMA, RUN_SCHEMA, Row, table_of
 from treespec.errors import TreespecError
-from treespec.files import read_json, read_text, read_yaml
+from treespec.files import MALFORMED, read_json, read_text, read_yaml
+from treespec.sinks.parquet import read_table
 from treespec.sinks.rows import NODE_SCHEMA, SCHEMA, STEP_SCHEMA
 from treespec.sinks.run_folder import (
     CONFIG,
-    DONE,
     ENVIRONMENT,
     NODES,
     PROMPTS,
     STATUS,
     STEPS,
     SUMMARY,
+    is_done,
 )
 from treespec.sinks.wandb import flatten
 from treespec.untimed import NUM_JOBS_BESIDE, without_speeds
@@ -65,12 +66,27 @@ def load_folder(folder: Path) -> LoadedRun:
     Raises:
         TreespecError: A file is torn, or of another layout.
     """
-    done = (folder / DONE).exists()
-    status = _found(read_json, folder / STATUS)
-    environment = _found(read_json, folder / ENVIRONMENT)
+    try:
+        return _load_folder(folder)
+    except TreespecError as error:
+        if str(folder) in str(error):
+            raise
+        raise TreespecError(f"{folder}: {error}; {_WAY_OUT}") from error
+    except MALFORMED as error:
+        reason = " ".join(str(error).split())
+        raise TreespecError(
+            f"{folder}: a file holds what layout {SCHEMA} has not "
+            f"({type(error).__name__}: {reason}); {_WAY_OUT}"
+        ) from error
+
+
+def _load_folder(folder: Path) -> LoadedRun:
+    done = is_done(folder)
+    status = _found(read_json, folder / STATUS, needed=done)
+    environment = _found(read_json, folder / ENVIRONMENT, needed=done)
     if status:
         expect_schema(str(folder), status.get("schema", 1), environment)
-    config = _found(read_yaml, folder / CONFIG)
+    config = _found(read_yaml, folder / CONFIG, needed=done)
     summary = _found(read_json, folder / SUMMARY, needed=done)
     row = {
         "folder": str(folder),
@@ -83,15 +99,24 @@ def load_folder(folder: Path) -> LoadedRun:
         **config_columns(config),
         **summary_columns(flatten(summary)),
     }
+    table_of([row], RUN_SCHEMA)  # so that a wrong value is told by its run
     prompts = _prompts(folder / PROMPTS, needed=done)
+    if done and len(prompts) != status.get("num_prompts"):
+        raise TreespecError(
+            f"{folder / PROMPTS}: has {len(prompts)} whole lines, but the run had "
+            f"{status.get('num_prompts')!r} prompts; {_WAY_OUT}"
+        )
     if summary.get(NUM_JOBS_BESIDE):
         prompts = [without_speeds(prompt) for prompt in prompts]
+    steps = _table(folder / STEPS, STEP_SCHEMA, needed=done)
+    traced = done and config.get("trace") == "nodes"
+    drafted = traced and bool(pc.any(pc.greater(steps["num_nodes"], 0)).as_py())
     return LoadedRun(
         path=folder.absolute(),
         row=row,
         prompts=table_of(prompts, PROMPT_SCHEMA),
-        steps=_table(folder / STEPS, STEP_SCHEMA, needed=done),
-        nodes=_table(folder / NODES, NODE_SCHEMA, needed=False),
+        steps=steps,
+        nodes=_table(folder / NODES, NODE_SCHEMA, needed=drafted),
         settings=setting_rows("", config),
     )
 
@@ -139,20 +164,7 @@ def _prompts(path: Path, *, needed: bool) -> list[Row]:
 def _table(path: Path, schema: pa.Schema, *, needed: bool) -> pa.Table:
     if not path.exists() and not needed:
         return schema.empty_table()
-    try:
-        # Four times as fast as read_table where files are small and many.
-        with pq.ParquetFile(path) as file:
-            table = file.read(use_threads=False)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise TreespecError(f"{path}: cannot be read: {error}; {_WAY_OUT}") from error
-    if table.schema != schema:
-        found, known = set(table.column_names), set(schema.names)
-        other = sorted(found ^ known) or ["types"]
-        raise TreespecError(
-            f"{path}: its columns are not those of layout {SCHEMA} ({other[0]}); "
-            f"{_WAY_OUT}"
-        )
-    return table
+    return read_table(path, schema, _WAY_OUT)
 
 
 def _found(

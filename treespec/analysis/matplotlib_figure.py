@@ -30,6 +30,8 @@ _STYLE: dict[Any, Any] = {
 _WIDTH, _HEIGHT, _ROW = 6.4, 3.6, 0.34
 _TITLE_WIDTH, _NOTE_WIDTH = 68, 100
 _NARROW = 0.05
+_COLUMNS = ((3, 25), (2, 40))
+"""How many columns a legend has, and the longest name that fits."""
 _STAR: dict[str, Any] = {"marker": "*", "markersize": 13, "markerfacecolor": "none"}
 
 
@@ -49,28 +51,31 @@ def draw(chart: Chart) -> Figure:
         axes[-1].set_xlabel(chart.panels[-1].x_label)
         axes[0].set_title(fill(chart.title, _TITLE_WIDTH), loc="left", color=INK)
         _legend(figure, chart)
-        if chart.notes:
-            text = fill("; ".join(chart.notes), _NOTE_WIDTH)
-            figure.supxlabel(text, fontsize=7, color=PALE, x=0.01, ha="left")
         return figure
 
 
 def _legend(figure: Figure, chart: Chart) -> None:
-    """Name every kind of mark once, below all panels."""
+    """Name every kind of mark once, below all panels, and say what must be known."""
     named = {
         label: handle
         for axis in figure.axes
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
         if label not in _told_by_axes(chart)
     }
-    if named:
-        figure.legend(
-            named.values(),
-            named.keys(),
-            loc="outside lower left",
-            ncols=3 if max(map(len, named)) < 26 else 2,
-            frameon=False,
-        )
+    note = fill("; ".join(chart.notes), _NOTE_WIDTH)
+    longest = max(map(len, named), default=0)
+    legend = figure.legend(
+        named.values(),
+        named.keys(),
+        loc="outside lower left",
+        ncols=next((n for n, most in _COLUMNS if longest <= most), 1),
+        frameon=False,
+        # As its title, since two texts at the lower edge would lie on each other.
+        title=note or None,
+        title_fontproperties={"size": 7},
+        alignment="left",
+    )
+    legend.get_title().set_color(PALE)
 
 
 def _told_by_axes(chart: Chart) -> set[str]:

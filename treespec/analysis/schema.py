@@ -14,6 +14,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from treespec.errors import TreespecError
+from treespec.files import MALFORMED
 from treespec.sinks.rows import NODE_SCHEMA, STEP_SCHEMA
 
 Row = dict[str, Any]
@@ -168,8 +170,30 @@ def frame_of(tables: Sequence[pa.Table], schema: pa.Schema) -> pd.DataFrame:
 
 
 def table_of(rows: Iterable[Row], schema: pa.Schema) -> pa.Table:
-    """Return rows as a table; what a row lacks is not known."""
-    return pa.Table.from_pylist(list(rows), schema=schema)
+    """Return rows as a table; what a row lacks is not known.
+
+    Raises:
+        TreespecError: A value is not of its column's type.
+    """
+    given = list(rows)
+    try:
+        return pa.Table.from_pylist(given, schema=schema)
+    except MALFORMED as error:
+        name, value = _misfit(given, schema)
+        raise TreespecError(
+            f"{name} must be of type {schema.field(name).type}, got {value!r}"
+        ) from error
+
+
+def _misfit(rows: Sequence[Row], schema: pa.Schema) -> tuple[str, object]:
+    """Return the first value that is not of its column's type, and the column."""
+    for row in rows:
+        for field in schema:
+            try:
+                pa.array([row.get(field.name)], type=field.type)
+            except MALFORMED:
+                return field.name, row.get(field.name)
+    raise AssertionError("some value does not fit")
 
 
 def _pandas_type(kind: pa.DataType) -> Any:

@@ -121,6 +121,8 @@ def read_wish(arguments: Sequence[str]) -> Wish:
             f"{min(unused)}: a page holds all of the run; choose with format=text or "
             "format=svg"
         )
+    if given.get("output") == "":
+        raise TreespecError("output: must be a file, got nothing; give output=FILE")
     return Wish(
         folder=_path(folders[0]),
         format=form,
@@ -231,15 +233,25 @@ def _written(wish: Wish, name: str | None, content: str, words: Words) -> str:
             f"output: {path} is a part of the run; choose another place with "
             "output=FILE"
         )
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        partial.write_text(content, encoding="utf-8")
-        os.replace(partial, path)
+        _write(path, content)
     except (OSError, ValueError) as error:
-        partial.unlink(missing_ok=True)
         reason = getattr(error, "strerror", None) or str(error)
         raise TreespecError(
             f"output: cannot write {path}: {reason}; choose another place with "
             "output=FILE"
         ) from error
     return f"{path}{note}"
+
+
+def _write(path: Path, content: str) -> None:
+    """Write a file, whole or not at all; a device or a pipe is there already."""
+    if path.exists() and not path.is_file():
+        path.write_text(content, encoding="utf-8")
+        return
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(content, encoding="utf-8")
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)

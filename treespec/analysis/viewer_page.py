@@ -167,10 +167,13 @@ def _facts(run: Run) -> list[tuple[str, str]]:
 
 def _model_name(run: Run, which: str) -> str:
     """Return a model's name without the folders of the machine that it ran on."""
-    given = run.config["pair"].get(which) or {}
+    pair = run.config.get("pair")
+    given = pair.get(which) if isinstance(pair, dict) else None
+    if not isinstance(given, dict):
+        return ""
     if given.get("path"):
-        return Path(given["path"]).name
-    return given.get("hub_id") or given.get("wheel") or ""
+        return Path(str(given["path"])).name
+    return str(given.get("hub_id") or given.get("wheel") or "")
 
 
 def _class_name(part: Any) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from treespec.analysis.visible import visible_label, visible_text
 from treespec.errors import TreespecError
+from treespec.files import MALFORMED
 from treespec.models.cached import cached_tokenizer
 from treespec.models.source import ModelSource
 from treespec.models.texts import text_pieces, token_texts
@@ -62,7 +63,7 @@ def find_words(run: Run | RunInfo, folder: str | None = None) -> Words:
         return Words(cached_tokenizer(ModelSource(path=folder), "tokenizer"))
     try:
         return Words(cached_tokenizer(_source(run), _KEY))
-    except TreespecError as error:
+    except (TreespecError, *MALFORMED) as error:
         reason = " ".join(str(error).split())
         return Words(
             None,

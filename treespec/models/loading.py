@@ -12,7 +12,12 @@ from typing import Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
+from transformers import (
+    AutoConfig,
+    GenerationConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 from treespec.errors import TreespecError
 from treespec.models.fetch import fetch_wheel
@@ -106,16 +111,12 @@ def inspect(located: LocatedModel, key: str) -> ModelInfo:
     )
 
 
-def load_module(
-    located: LocatedModel, key: str, *, exact: bool = True
-) -> torch.nn.Module:
-    """Read a model's weights; returns it on its device, in evaluation mode, frozen.
+def read_module(located: LocatedModel, key: str) -> PreTrainedModel:
+    """Read a model's weights into its own layers, in evaluation mode, frozen.
 
-    Linear layers are quantized if the source asks for it (``quantize``); others are
-    packed where the CPU has a faster kernel for them (``packed_linear``). With
-    ``attn_implementation="treespec"`` the model comes with the attention that
-    transformers prefers, for the adapter to replace. Of a draft ``exact`` need not be
-    asked: whether its quantized layers repeat their bits in any company.
+    Args:
+        located: The model.
+        key: Place in the configuration, for messages (``pair.target``).
     """
     source = located.source
     stock = source.attn_implementation
@@ -128,6 +129,21 @@ def load_module(
             key=key,
         )
     model.eval().requires_grad_(False)
+    return model
+
+
+def load_module(
+    located: LocatedModel, key: str, *, exact: bool = True
+) -> torch.nn.Module:
+    """Read a model's weights; returns it on its device, in evaluation mode, frozen.
+
+    Linear layers are quantized if the source asks for it (``quantize``); others are
+    packed where the CPU has a faster kernel for them (``packed_linear``). With
+    ``attn_implementation="treespec"`` the model comes with the attention that
+    transformers prefers, for the adapter to replace. Of a draft ``exact`` need not be
+    asked: whether its quantized layers repeat their bits in any company.
+    """
+    source, model = located.source, read_module(located, key)
     if is_llama_like(model):
         join_linear_layers(model)
     frozen: torch.nn.Module = model

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from transformers import GenerationConfig, PreTrainedModel, StoppingCriteria
 from transformers.generation.streamers import BaseStreamer
 
+from treespec.models.loading import read_module
 from treespec.models.quantize import Int8Linear, LooseInt8Linear, quantize
-from treespec.models.source import LocatedModel, resolve_device
-from treespec.models.weights import quiet, read_weights
+from treespec.models.source import LocatedModel
+from treespec.models.weights import quiet
 from treespec.sampling import Sampling
 
 Take = Callable[[Sequence[int]], bool]
@@ -35,19 +36,10 @@ def load_stock(
         key: Place in the configuration, for messages (``pair.target``).
         exact: As for ``load_module``.
     """
-    source = located.source
-    stock = source.attn_implementation
-    with quiet():
-        model = read_weights(
-            located,
-            dtype="auto" if source.dtype == "auto" else getattr(torch, source.dtype),
-            device=resolve_device(source, key),
-            attn_implementation=None if stock == "treespec" else stock,
-            key=key,
-        )
-    model.eval().requires_grad_(False)
-    if source.quantization is not None:
-        quantize(model, source.quantization, key, exact=exact)
+    model = read_module(located, key)
+    quantization = located.source.quantization
+    if quantization is not None:
+        quantize(model, quantization, key, exact=exact)
     return model
 
 

@@ -10,19 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from treespec.errors import TreespecError
-from treespec.files import read_json, read_text, read_yaml
+from treespec.files import MALFORMED, read_json, read_text, read_yaml
 from treespec.metrics import Summary, summarize
 from treespec.outcome import PromptOutcome
+from treespec.sinks.parquet import read_table
 from treespec.sinks.rows import (
     MODES,
     NODE_SCHEMA,
     STEP_SCHEMA,
     Mode,
     Row,
-    expect_keys,
     read_outcome,
 )
 from treespec.sinks.run_folder import (
@@ -38,6 +37,7 @@ from treespec.sinks.run_folder import (
 from treespec.untimed import NUM_JOBS_BESIDE, with_neighbours
 
 _LEVELS = ("", "*/", "*/*/")
+_MOST_TOKENS = 2**31
 # Prompt index -> mode -> rows in the order in which they were written.
 RowsByPrompt = defaultdict[int, dict[Mode, list[Row]]]
 
@@ -114,14 +114,18 @@ def _is_wandb(folder: Path) -> bool:
 
 def _unfinished(folder: Path) -> TreespecError:
     """Return the error that tells what a run without ``DONE`` has left behind."""
+    if not folder.is_dir():
+        return TreespecError(f"{folder}: there is no such folder")
     if not (folder / STATUS).exists():
-        return TreespecError(f"{folder}: not a run folder: it has no {STATUS}")
+        inside = sorted(path.parent for path in folder.glob(f"*/{STATUS}"))
+        hint = f"; it holds runs, such as {inside[0]}" if inside else ""
+        return TreespecError(f"{folder}: not a run folder: it has no {STATUS}{hint}")
     status = read_json(folder / STATUS)
     lines = read_text(folder / PROMPTS).splitlines(keepends=True)
     num_torn = sum(not line.endswith("\n") for line in lines)
     torn = f" and a torn line {len(lines)}" if num_torn else ""
     return TreespecError(
-        f"{folder}: the run is not finished (status {status['status']!r}, "
+        f"{folder}: the run is not finished (status {status.get('status')!r}, "
         f"{len(lines) - num_torn} complete prompts{torn} in {PROMPTS}): run it again"
     )
 
@@ -133,11 +137,34 @@ def _outcome(
         row = json.loads(line)
         if not isinstance(row, dict) or row.get("prompt_idx") != index:
             raise TreespecError(f"must be an object with prompt_idx {index}")
-        return read_outcome(row, steps[index], nodes[index])
+        outcome = read_outcome(row, steps[index], nodes[index])
+        _check_values(outcome)
+        return outcome
     except (json.JSONDecodeError, RecursionError) as error:
         raise TreespecError(f"{path}: line {index + 1}: not JSON: {error}") from error
     except TreespecError as error:
         raise TreespecError(f"{path}: line {index + 1}: {error}") from error
+    except MALFORMED as error:
+        raise TreespecError(
+            f"{path}: line {index + 1}: no prompt ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _check_values(outcome: PromptOutcome) -> None:
+    """Refuse names that are no texts, and tokens that no tokenizer has.
+
+    Raises:
+        TreespecError: Says which.
+    """
+    for name in ("id", "category", "lossless"):
+        value = getattr(outcome, name)
+        if not isinstance(value, str):
+            raise TreespecError(f"{name} must be a text, got {value!r}")
+    for result in (outcome.speculative, outcome.baseline):
+        for token in (*result.prompt_tokens, *result.tokens):
+            is_id = isinstance(token, int) and not isinstance(token, bool)
+            if not (is_id and 0 <= token < _MOST_TOKENS):
+                raise TreespecError(f"a token must be an id, got {token!r}")
 
 
 def _no_rows() -> RowsByPrompt:
@@ -145,16 +172,8 @@ def _no_rows() -> RowsByPrompt:
 
 
 def _read_table(path: Path, schema: pa.Schema) -> RowsByPrompt:
-    try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise TreespecError(f"{path}: cannot be read: {error}") from error
-    try:
-        expect_keys(dict.fromkeys(table.column_names), schema.names)
-    except TreespecError as error:
-        raise TreespecError(f"{path}: {error}") from error
     rows = _no_rows()
-    for row in table.to_pylist():
+    for row in read_table(path, schema).to_pylist():
         if row["mode"] not in MODES:
             raise TreespecError(f"{path}: unknown mode {row['mode']!r}")
         rows[row["prompt_idx"]][row["mode"]].append(row)
@@ -173,13 +192,21 @@ def _check_summary(
     for name in given:
         if name not in summary:
             raise TreespecError(f"{path}: missing key {name!r}")
-    recomputed = summarize(outcomes, *(summary[name] for name in given))
-    if NUM_JOBS_BESIDE in summary:
-        recomputed = with_neighbours(recomputed, summary[NUM_JOBS_BESIDE])
+    try:
+        recomputed = summarize(outcomes, *(summary[name] for name in given))
+        if NUM_JOBS_BESIDE in summary:
+            recomputed = with_neighbours(recomputed, summary[NUM_JOBS_BESIDE])
+    except MALFORMED as error:
+        raise TreespecError(
+            f"{path}: the records hold what is no number ({type(error).__name__}: "
+            f"{error})"
+        ) from error
     where = _first_difference(summary, recomputed, "")
     if where is not None:
+        where = where.lstrip(".")
+        name = where if where.isprintable() else repr(where)  # of a category, say
         raise TreespecError(
-            f"{path}: {where.lstrip('.')} is not what the records give: the files are "
+            f"{path}: {name} is not what the records give: the files are "
             "not of one run, or were written by another version of treespec"
         )
 

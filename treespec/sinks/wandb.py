@@ -107,8 +107,8 @@ class WandbSink(AbstractSink):
         with self._guarded():
             # What a killed run of the same key left is superseded, like its records.
             shutil.rmtree(run.folder / "wandb", ignore_errors=True)
-            mode = _auto_mode() if self.mode == "auto" else self.mode
-            self._run = _begin(run, mode, self.project)
+            online = _can_be_online() if self.mode == "auto" else self.mode == "online"
+            self._run = _begin(run, self.project, online=online)
 
     def prompt(self, outcome: PromptOutcome) -> None:
         """Log one prompt's headline numbers."""
@@ -137,9 +137,9 @@ class WandbSink(AbstractSink):
     def _log_once(self) -> None:
         """Log what there is one of per run."""
         _log_tables(self._run, tables(self._outcomes, self._info.is_timed()))
+        _log_files(self._run, self._info)
         if self.pictures is not None:
             _log_pictures(self._run, self.pictures(self._info, self._outcomes))
-        _log_files(self._run, self._info)
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -159,14 +159,14 @@ class WandbSink(AbstractSink):
             )
 
 
-def _begin(run: RunInfo, mode: Any, project: str) -> Any:
+def _begin(run: RunInfo, project: str, *, online: bool) -> Any:
     """Return a W&B run of its own for a run."""
     import wandb  # noqa: PLC0415 (costs a second; loaded only when used)
 
     known = wandb.Settings.model_fields
     settings = {key: _RESERVED[key] for key in _RESERVED if key in known}
     begun = wandb.init(
-        mode=mode,
+        mode="online" if online else "offline",
         project=project,
         dir=str(run.folder.absolute()),
         group=run.sweep_name,
@@ -176,7 +176,7 @@ def _begin(run: RunInfo, mode: Any, project: str) -> Any:
         tags=list(run.tags),
         config={**run.config, OWN: {"schema": SCHEMA, **run.environment}},
         reinit="finish_previous",
-        settings=wandb.Settings(silent=mode == "offline", **settings),
+        settings=wandb.Settings(silent=not online, **settings),
     )
     begun.define_metric("prompt_idx")
     begun.define_metric("prompt/*", step_metric="prompt_idx", summary="mean")
@@ -261,8 +261,8 @@ def flatten(tree: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _auto_mode() -> str:
-    """Return ``online`` if that can work, else ``offline`` with a warning.
+def _can_be_online() -> bool:
+    """Return whether W&B has a key and a server that answers; warn if it has not.
 
     A connection is made past any proxy: behind one, choose ``online``.
     """
@@ -279,9 +279,9 @@ def _auto_mode() -> str:
         except OSError as error:
             reason = f"{host} does not answer ({error})"
         else:
-            return "online"
+            return True
     _log.warning("W&B writes offline, as %s; wandb.mode=online insists", reason)
-    return "offline"
+    return False
 
 
 def _base_url() -> Any:
