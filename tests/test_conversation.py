@@ -99,9 +99,9 @@ def test_which_side_goes_first_rotates_over_turns_as_well(monkeypatch):
 
     order, decode = [], module._decode
 
-    def spy(decoder, batch, measurement):
-        order.append(decoder.controller.largest.speculates)
-        return decode(decoder, batch, measurement)
+    def spy(side, device, batch, measurement):
+        order.append(side.controller.largest.speculates)
+        return decode(side, device, batch, measurement)
 
     monkeypatch.setattr(module, "_decode", spy)
     measured(decoder_of(TableModel(counting, 5)), [turns(0, []), turns(1, [])])

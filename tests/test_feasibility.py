@@ -165,7 +165,7 @@ def test_the_command_lets_a_pair_read_the_texts(
         (["none.txt"], "none.txt does not exist"),
         (["a.txt", "row_ratio=x"], "row_ratio must be a number, got 'x'"),
         (["a.txt", "num_texts=0"], "num_texts must be an integer >= 1, got 0"),
-        (["a.txt", "costs=none.json"], "cannot read none.json"),
+        (["a.txt", "costs=none.json"], "none.json: cannot be read: No such file"),
         (["a.txt", "costs=b", "row_ratio=1"], "row_ratio does not go with costs=FILE"),
         (["a.txt", "pair=smollm2", "row_ratio=1"], "row_ratio does not go with a pair"),
         (["a.txt", "pair=non"], "unknown pair=non"),

@@ -125,9 +125,9 @@ def test_without_warm_up_nothing_runs_before_the_clock():
 def test_which_side_goes_first_is_rotated(monkeypatch):
     order, decode = [], module._decode
 
-    def spy(decoder, batch, measurement):
-        order.append(decoder.controller.largest.speculates)
-        return decode(decoder, batch, measurement)
+    def spy(side, device, batch, measurement):
+        order.append(side.controller.largest.speculates)
+        return decode(side, device, batch, measurement)
 
     monkeypatch.setattr(module, "_decode", spy)
     measured(decoder_of(TableModel(counting, VOCAB)), tasks_of(3))

@@ -239,7 +239,9 @@ class _Builder:
         try:
             return call()
         except TreespecError as error:
-            message = _at(key, str(error))
+            message = str(error)
+            if f"{key}." not in message:
+                message = _at(key, message)
             if key not in message:
                 is_own = message.partition(" ")[0] in config
                 message = f"{key}.{message}" if is_own else f"{key}: {message}"

@@ -19,7 +19,7 @@ _WIDTH = 88
 _KEY, _STRATEGY = 16, 54
 _CATEGORY, _CATEGORY_AND_BEST = 18, 31
 _REGRET_WORDS = {
-    "best in hindsight": "the fixed strategy with the fewest seconds there, by its no.",
+    "best fixed": "the fixed strategy with the fewest seconds there in hindsight, by its no.",
     "regret": "seconds per token of the run in question over those of that strategy, "
     "less 1: +10% is a tenth slower; below 0 no fixed strategy was as fast",
     "95% interval": "of the regret, paired over prompts; from 5 prompts on",
@@ -142,7 +142,7 @@ def _note(report: RegretReport, contender: Contender) -> str:
 def _regrets(report: RegretReport) -> list[str]:
     width = _category_width(report)
     header = (
-        f"{'category':<{width}}  {'best in hindsight':<{_CATEGORY_AND_BEST - width}}  "
+        f"{'category':<{width}}  {'best fixed':<{_CATEGORY_AND_BEST - width}}  "
         f"{'regret':>7}  {'95% interval':<18}  {'speed-up':>8}  {'by costs':>8}  "
         f"{'kept':>4}"
     )

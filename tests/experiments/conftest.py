@@ -71,7 +71,8 @@ def study(
     monkeypatch.setenv("TREESPEC_CACHE", str(tmp_path / "cache"))
 
     def run(*arguments: str, home: Path = FOLDER, draft: bool = True) -> Ended:
-        given = tiny_files.overrides
+        # Toys are no bfloat16 models.
+        given = [*tiny_files.overrides, "pair.target.dtype=float32"]
         if draft:
             given = [*given, f"pair.draft.path={tiny_files.draft}"]
         main: Any = module("run").main

@@ -154,7 +154,7 @@ def test_studies_are_listed_with_their_questions(module, home, capsys):
 
 
 def test_an_interrupt_ends_a_study_with_130(module, home, study, monkeypatch):
-    def interrupt(job):
+    def interrupt(job, models):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module("engine"), "run", interrupt)
@@ -167,10 +167,10 @@ def test_a_crash_in_one_job_leaves_the_others(module, home, study, monkeypatch):
     engine = module("engine")
     real = engine.run
 
-    def crash(job):
+    def crash(job, models):
         if "DraftModel" in str(job.config["drafter"]):
             raise RuntimeError("no\nmemory")
-        return real(job)
+        return real(job, models)
 
     monkeypatch.setattr(engine, "run", crash)
     ended = study("made_up", home=home)

@@ -11,8 +11,6 @@ TRADITIONAL = "traditional_vs_speculative"
 STUDIES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 SPEED = ("article_table", "cost_benefit", "latency_throughput", TRADITIONAL)
 """Studies that are run here; others have tests of their own."""
-# Toys are no bfloat16 models, and their limits are not those of real machines.
-TOY = ("pair.target.dtype=float32",)
 
 
 def test_every_study_has_its_code_and_its_configuration():
@@ -29,7 +27,7 @@ def test_the_fast_form_of_every_study_is_run_by_a_test():
 
 @pytest.mark.parametrize("name", SPEED)
 def test_the_fast_form_of_a_study_answers_on_toys(study, tmp_path, name):
-    ended = study(name, "--fast", *TOY)
+    ended = study(name, "--fast")
     assert (ended.code, ended.errors) == (0, [])
     report = (tmp_path / f"outputs/studies/{name}/{name}.md").read_text()
     assert "**Answer.** " in report
