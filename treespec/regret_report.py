@@ -19,7 +19,8 @@ _WIDTH = 88
 _KEY, _STRATEGY = 16, 54
 _CATEGORY, _CATEGORY_AND_BEST = 18, 31
 _REGRET_WORDS = {
-    "best fixed": "the fixed strategy with the fewest seconds there in hindsight, by its no.",
+    "best fixed": "the fixed strategy with the fewest seconds there, in hindsight, by "
+    "its no.",
     "regret": "seconds per token of the run in question over those of that strategy, "
     "less 1: +10% is a tenth slower; below 0 no fixed strategy was as fast",
     "95% interval": "of the regret, paired over prompts; from 5 prompts on",
