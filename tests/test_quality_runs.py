@@ -60,6 +60,7 @@ def test_without_being_asked_there_is_no_quality(command, read_runs, prompts):
     [
         (["quality=pass_at_1"], "give execute_code=true to allow it"),
         (["quality=pass_at_1", "execute_code=1"], "execute_code must be true or false"),
+        (["execute_code=maybe"], "execute_code must be true or false"),
         (
             ["quality=rouge", "quality.rouge_l.margin=2"],
             "quality.rouge_l.margin must be",
@@ -76,6 +77,19 @@ def test_a_mistake_is_one_line_before_anything_is_decoded(
     (error,) = ended.errors
     assert says in error
     assert not (tmp_path / "outputs").exists()
+
+
+def test_a_permission_is_typed_and_no_file_gives_it(command, read_runs, prompts):
+    """A saved config.yaml, one's own or another's, once ran model-written code."""
+    asked = ("quality=pass_at_1", "num_prompts=3")
+    assert command(prompts, *asked, "execute_code=true").code == 0
+    (run,) = read_runs()
+    again = ("--config-path", str(run.folder), "sweep_name=again", "max_new_tokens=3")
+    refused = command(*again, tiny=False)
+    assert refused.code == 2
+    (error,) = refused.errors
+    assert "is allowed by the command alone: type execute_code=true" in error
+    assert command(*again, "execute_code=true", tiny=False).code == 0
 
 
 def test_a_measure_that_no_prompt_can_be_judged_by_is_refused(command, tmp_path):

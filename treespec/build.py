@@ -70,25 +70,32 @@ _SCALARS = (
     "sweep_name",
     "force",
 )
-_KEYS = (*_GROUPS, *_SCALARS, "quality", "execute_code", "wandb")
+EXECUTE = "execute_code"
+"""Key of the permission to run code that a model wrote."""
+_KEYS = (*_GROUPS, *_SCALARS, "quality", EXECUTE, "wandb")
 _OPTIONAL = {"path", "hub_id", "wheel", "wheel_sha256", "revision", "quantization"}
 _HYDRA = tuple(int(part) for part in version("hydra-core").split(".")[:2])
 _PLUGINS = "TREESPEC_PLUGINS"
 
 
-def build_job(config: DictConfig, trusted: Iterable[str] = ()) -> Job:
+def build_job(
+    config: DictConfig, trusted: Iterable[str] = (), *, may_execute: bool = False
+) -> Job:
     """Return the job that a configuration describes.
 
     Args:
         config: The composed configuration.
         trusted: Import paths that may be built besides treespec's own and the packages
             in the environment variable ``TREESPEC_PLUGINS``; Hydra asks since 1.4.
+        may_execute: Whether the user gave, with this very command, the permission to
+            run code that a model wrote: one in a file is another one's.
 
     Raises:
         TreespecError: A value is missing, unknown or wrong; names its key.
     """
     plain = to_plain(config)
     _check_keys(plain, _KEYS, "")
+    _check_permission(plain, may_execute)
     builder = _Builder(tuple(trusted))
     settings = _settings(plain)
     target, draft = _sources(plain["pair"])
@@ -432,6 +439,19 @@ def _source(config: Config, key: str) -> ModelSource:
         elif not (isinstance(value, str) or (optional and value is None)):
             raise TreespecError(f"{key}.{name} must be a text, got {value!r}")
     return ModelSource(**config)
+
+
+def _check_permission(config: Config, may_execute: bool) -> None:
+    """Refuse a permission that a file gives, and one that is neither true nor false."""
+    for measure in (config, *_mapping(config.get("quality")).values()):
+        given = measure.get(EXECUTE) if isinstance(measure, Mapping) else None
+        if not isinstance(given, bool | None):
+            raise TreespecError(f"{EXECUTE} must be true or false, got {given!r}")
+        if given and not may_execute:
+            raise TreespecError(
+                f"{EXECUTE}=true stands in a configuration file, but running code that "
+                f"a model wrote is allowed by the command alone: type {EXECUTE}=true"
+            )
 
 
 def _check_keys(config: Config, known: Iterable[str], prefix: str) -> None:

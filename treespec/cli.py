@@ -37,6 +37,7 @@ from treespec.sweeping import (
     MULTIRUN,
     OK,
     Jobs,
+    typed_job,
     typed_overrides,
     typed_targets,
 )
@@ -342,11 +343,10 @@ def _attempt_check(config: DictConfig) -> tuple[int, str]:
 
 def _attempt_calibrate(config: DictConfig) -> tuple[int, str]:
     """Measure what static trees are chosen by, as an attempt at a job."""
-    from treespec.build import build_job  # noqa: PLC0415
     from treespec.calibrate import calibrate  # noqa: PLC0415
 
     try:
-        report = calibrate(build_job(config, trusted=typed_targets()))
+        report = calibrate(typed_job(config))
     except TreespecError as error:
         return BAD_INPUT, str(error)
     except Exception as error:  # one job must not take the others with it
@@ -390,10 +390,9 @@ def _feasibility(arguments: list[str]) -> int | tuple[Attempt, list[str]]:
         return BAD_INPUT
 
     def attempt(config: DictConfig) -> tuple[int, str]:
-        from treespec.build import build_job  # noqa: PLC0415
 
         try:
-            report = pair_report(request, build_job(config, trusted=typed_targets()))
+            report = pair_report(request, typed_job(config))
         except TreespecError as error:
             return BAD_INPUT, str(error)
         except Exception as error:  # one job must not take the others with it
@@ -406,12 +405,11 @@ def _feasibility(arguments: list[str]) -> int | tuple[Attempt, list[str]]:
 
 def _attempt_profile(config: DictConfig) -> tuple[int, str]:
     """Measure what forwards cost, or find it in the cache, as an attempt at a job."""
-    from treespec.build import build_job  # noqa: PLC0415
     from treespec.profile_plot import plot_kept  # noqa: PLC0415
     from treespec.profile_report import profile_of_job, render_profile  # noqa: PLC0415
 
     try:
-        kept = profile_of_job(build_job(config, trusted=typed_targets()))
+        kept = profile_of_job(typed_job(config))
         plot = plot_kept(kept)
     except TreespecError as error:
         return BAD_INPUT, str(error)

@@ -13,6 +13,7 @@ from treespec.build import build_job
 from treespec.cli import VERSION_BASE, config_folder, explain
 from treespec.errors import TreespecError
 from treespec.job import Job
+from treespec.sweeping import gives_permission
 
 
 def compose_job(overrides: Sequence[str]) -> Job:
@@ -41,4 +42,5 @@ def compose_job(overrides: Sequence[str]) -> Job:
         raise TreespecError(
             f"{explain(error)}; write group=OPTION, see treespec --help"
         ) from error
-    return build_job(config, trusted)
+    may_execute = any(map(gives_permission, overrides))
+    return build_job(config, trusted, may_execute=may_execute)

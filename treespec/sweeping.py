@@ -28,6 +28,7 @@ from treespec.errors import TreespecError
 from treespec.sweep_log import FORCE, JobEnded, JobWords, Plan, SweepLog
 
 if TYPE_CHECKING:
+    from treespec.job import Job
     from treespec.loaded_models import LoadedModels
 
 OK, FAILED, BAD_INPUT, NOT_LOSSLESS, BUSY, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -50,6 +51,23 @@ def typed_targets() -> list[str]:
     """Return the import paths that the user typed: typing one means trusting it."""
     pairs = (text.partition("=") for text in typed_overrides())
     return [value for key, _, value in pairs if key.endswith("_target_")]
+
+
+def typed_job(config: DictConfig) -> Job:
+    """Return the job of a configuration, with the trust that was typed for it.
+
+    Raises:
+        TreespecError: A value is missing, unknown or wrong; names its key.
+    """
+    from treespec.build import build_job  # noqa: PLC0415 (takes seconds)
+
+    may_execute = any(map(gives_permission, typed_overrides()))
+    return build_job(config, trusted=typed_targets(), may_execute=may_execute)
+
+
+def gives_permission(override: str) -> bool:
+    """Return whether an override is about running code that a model wrote."""
+    return override.partition("=")[0].rpartition(".")[2].lstrip("+") == "execute_code"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +224,6 @@ class Jobs:
         self, config: DictConfig, words: JobWords, log: SweepLog | None
     ) -> JobEnded:
         # Torch and transformers take seconds; a mistyped key should not wait for them.
-        from treespec.build import build_job  # noqa: PLC0415
         from treespec.loaded_models import LoadedModels  # noqa: PLC0415
         from treespec.runner import LosslessViolationError, run  # noqa: PLC0415
         from treespec.sinks.run_folder import RunBusyError  # noqa: PLC0415
@@ -215,7 +232,7 @@ class Jobs:
             self._models = LoadedModels()
         job = None
         try:
-            job = build_job(config, trusted=typed_targets())
+            job = typed_job(config)
             if log is not None:
                 log.begin(words, job.run_key)
             report = run(job, self._models)
