@@ -497,10 +497,11 @@ def test_a_repetition_penalty_holds_for_both_sides(command, read_runs):
     assert run.summary["lossless"]["identical"] == 3
 
 
-def test_a_finished_run_whose_summary_is_torn_is_told_apart(command, tmp_path):
+@pytest.mark.parametrize("content", ["{", "null", "[]", "{}", '{"lossless": null}'])
+def test_a_finished_run_whose_summary_is_torn_is_told_apart(command, tmp_path, content):
     command()
     (done,) = tmp_path.glob("outputs/*/*/DONE")
-    (done.parent / "summary.json").write_text("{")
+    (done.parent / "summary.json").write_text(content)
     ended = command()
     assert ended.code == 2
     assert "use force=true to run it again" in ended.errors[0]

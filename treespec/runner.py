@@ -6,7 +6,6 @@ first; the run folder appears when decoding begins.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from treespec.decoder import SpeculativeDecoder
 from treespec.drafters import AbstractDrafter
 from treespec.environment import describe_machine
 from treespec.errors import TreespecError
+from treespec.files import MALFORMED, read_json
 from treespec.job import DRAFT, TARGET, Job
 from treespec.loaded_models import FoundModel, LoadedModels, free_memory
 from treespec.measure import Measurement, measure
@@ -376,13 +376,14 @@ def _check_verdict(summary: Summary) -> None:
 
 def _skip(folder: Path) -> RunReport:
     """Show what a finished run found."""
+    way_out = "the run is marked as done; use force=true to run it again"
+    summary = read_json(folder / SUMMARY, way_out)
     try:
-        summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
         table = render(summary)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except MALFORMED as error:
         raise TreespecError(
-            f"{folder} is marked as done, but its {SUMMARY} cannot be read "
-            f"({type(error).__name__}); use force=true to run it again"
+            f"{folder / SUMMARY}: is no summary ({type(error).__name__}: {error}); "
+            f"{way_out}"
         ) from error
     print(f"\n{table}\n")
     print(f"This run was finished before: {folder}")
