@@ -21,7 +21,7 @@ from paired import (
     tokens_per_step,
 )
 from treespec.analysis import tables
-from treespec.analysis.chart import Chart, Panel
+from treespec.analysis.chart import Chart, Panel, Points
 from treespec.errors import TreespecError
 from treespec.sinks.reader import Run
 from treespec.stats import Floats
@@ -273,7 +273,7 @@ def _speed_chart(
 ) -> Chart:
     ordered = {s: sorted(jobs, key=lambda j: j.budget) for s, jobs in by_shape.items()}
 
-    def marks(name: str) -> tuple[object, ...]:
+    def marks(name: str) -> tuple[Points, ...]:
         return tuple(
             points(
                 shape if name == "speedup" else "",
@@ -293,14 +293,14 @@ def _speed_chart(
         Panel(
             x_label,
             "Speed-up (times)",
-            marks("speedup"),  # type: ignore[arg-type]
+            marks("speedup"),
             (PLAIN,),
             has_whole_x=True,
         ),
         Panel(
             x_label,
             "Tokens per step",
-            marks("tokens"),  # type: ignore[arg-type]
+            marks("tokens"),
             has_whole_x=True,
         ),
     )

@@ -7,6 +7,7 @@ import pytest
 
 from tests.test_measure import counting, decoder_of, measured
 from tests.tiny import tiny_tokenizer
+from treespec import measure as module
 from treespec.conversation import first_turns
 from treespec.datasets.base import Prompt
 from treespec.errors import TreespecError
@@ -95,8 +96,6 @@ def test_both_turns_are_decoded_by_both_sides_after_the_plain_answer():
 
 def test_which_side_goes_first_rotates_over_turns_as_well(monkeypatch):
     """Else every second turn would be timed in the same order."""
-    from treespec import measure as module  # noqa: PLC0415
-
     order, decode = [], module._decode
 
     def spy(side, device, batch, measurement):
