@@ -8,6 +8,7 @@ from tests.outcomes import make_outcome
 from treespec.metrics import summarize
 from treespec.outcome import Score
 from treespec.scores import quality
+from treespec.stats import equivalence
 
 
 def outcomes_of(pairs, margin=0.1, largest=1.0, pooling="mean"):
@@ -73,7 +74,6 @@ def test_turns_of_a_prompt_are_resampled_together():
 
 def test_the_two_one_sided_tests_are_those_of_the_differences():
     """Pseudo-values of a mean over texts, one each, are the differences themselves."""
-    from treespec.stats import equivalence  # noqa: PLC0415
 
     pairs = [(0.1 * (i % 4), 0.1 * (i % 3)) for i in range(20)]
     found = quality(outcomes_of(pairs))["rate"]
