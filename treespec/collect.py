@@ -18,7 +18,13 @@ from treespec.errors import TreespecError
 from treespec.sinks.reader import run_folders
 from treespec.sinks.run_folder import ENVIRONMENT
 from treespec.sweep_log import SWEEP_LOG
-from treespec.sweep_state import SweptJob, read_jobs, read_json, render_jobs, run_state
+from treespec.sweep_state import (
+    SweptJob,
+    json_if_whole,
+    read_jobs,
+    render_jobs,
+    run_state,
+)
 
 TABLE = "sweep.parquet"
 
@@ -90,7 +96,7 @@ def collect(folder: Path) -> CollectedSweep:
 def _unplanned(run: Path) -> SweptJob:
     """Return a run that no sweep planned, as a job of the sweep's folder."""
     state, message = run_state(run)
-    typed = read_json(run / ENVIRONMENT).get("argv") or [""]
+    typed = json_if_whole(run / ENVIRONMENT).get("argv") or [""]
     words = tuple(str(word) for word in typed[1:])
     code = 0 if state == "done" else 1
     return SweptJob(words, run.name, state, message, code, None)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from treespec.errors import TreespecError
+from treespec.files import read_json
 from treespec.sinks.run_folder import STATUS, SUMMARY, is_busy, is_done
 from treespec.sweep_log import JobWords, LogContent, Plan, SweepLog
 
@@ -86,7 +87,7 @@ def run_state(run: Path | None, failed: str | None = None) -> tuple[State, str]:
 
 
 def _unfinished(run: Path) -> tuple[State, str]:
-    status = read_json(run / STATUS)
+    status = json_if_whole(run / STATUS)
     if status.get("status") == "failed":
         error = " ".join(str(status.get("error")).split())
         return "failed", f"{error}; the traceback is in {run / STATUS}"
@@ -96,7 +97,7 @@ def _unfinished(run: Path) -> tuple[State, str]:
 
 
 def _done_message(run: Path) -> str:
-    summary = read_json(run / SUMMARY)
+    summary = json_if_whole(run / SUMMARY)
     speedup, length = summary.get("speedup"), summary.get("mean_acceptance_length")
     told = [
         f"speed-up {speedup:.2f}x" if isinstance(speedup, float) else "",
@@ -140,10 +141,9 @@ def commands_for(jobs: Iterable[SweptJob], cwd: str) -> list[str]:
     return list(dict.fromkeys(plan.again(cwd) for plan in plans))
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def json_if_whole(path: Path) -> dict[str, Any]:
     """Return a JSON object; empty where there is none, or it is torn."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        return read_json(path)
+    except TreespecError:
         return {}
-    return content if isinstance(content, dict) else {}
