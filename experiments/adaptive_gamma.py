@@ -9,6 +9,7 @@ from itertools import accumulate
 import numpy as np
 import pandas as pd
 
+import rules
 from drawing import missing_notes
 from engine import Answer, Measured, Study
 from paired import Estimate, comparable, estimate
@@ -340,4 +341,7 @@ def _regret_chart(blocks: Blocks, best: str) -> Chart:
     )
 
 
-STUDY = Study(answer=answer)
+STUDY = Study(
+    answer=answer,
+    rules={"block": rules.whole, "ease_by": rules.job, "easy_from": rules.number(0, 1)},
+)

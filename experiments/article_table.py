@@ -7,12 +7,14 @@ from typing import Any
 
 import pandas as pd
 
+import rules
 from engine import Answer, Measured, Study
 from serving import Served, Side, prompt_ids, ratio, served
 from treespec.analysis import plots
 from treespec.closed_form import acceptance_for
+from treespec.sinks.lines import number, times
 from treespec.sinks.reader import Run
-from words import number, speedup, times
+from words import speedup
 
 GAMMAS = {"gamma_5": 5, "gamma_10": 10}
 LOADS = (1, 2, 4, 8)
@@ -211,4 +213,18 @@ def _spoken(method: str) -> str:
     return f"{GAMMAS[method]} drafts" if method in GAMMAS else method
 
 
-STUDY = Study(answer=answer)
+STUDY = Study(
+    answer=answer,
+    rules={
+        "article": rules.record(
+            **{
+                m: rules.record(
+                    latency_ms=rules.positive, requests_per_s=rules.positive
+                )
+                for m in (PLAIN, *GAMMAS)
+            }
+        ),
+        "cost_ratios": rules.many(rules.number(0), least=1),
+        "tasks": rules.named(rules.text),
+    },
+)

@@ -8,13 +8,14 @@ from typing import Any
 
 import pandas as pd
 
+import rules
 from engine import Answer, Measured, Study
 from latency_throughput import METHODS, Cell, cells_of
 from serving import ratio
 from treespec.analysis.chart import Chart, Panel, Points
 from treespec.closed_form import acceptance_for, tokens_per_forward
 from treespec.errors import TreespecError
-from words import number, percent, times
+from treespec.sinks.lines import number, percent, times
 
 LOADS = (1, 4, 8)
 GAMMA, CHAIN = 5, "gamma_5"
@@ -267,4 +268,20 @@ def _known(prices: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, 
     ]
 
 
-STUDY = Study(answer=answer)
+STUDY = Study(
+    answer=answer,
+    rules={
+        "machines": rules.many(
+            rules.record(
+                name=rules.text,
+                price_per_hour=rules.positive,
+                memory_gib=rules.positive,
+            ),
+            least=1,
+        ),
+        "tokens_per_request": rules.whole,
+        "reserve": rules.number(0, 0.99),
+        "price_ratios": rules.many(rules.positive),
+        "acceptance_changes": rules.many(rules.number(-1, 1)),
+    },
+)

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+import rules
 from drawing import missing_notes, points
 from engine import Answer, Measured, Study
 from paired import (
@@ -279,4 +280,7 @@ def _chart(drafts: Sequence[Draft], frame: pd.DataFrame, measured: Measured) -> 
     )
 
 
-STUDY = Study(answer=answer)
+STUDY = Study(
+    answer=answer,
+    rules={"names": rules.named(rules.text), "sampled": rules.many(rules.job)},
+)

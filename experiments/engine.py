@@ -7,7 +7,6 @@ study that was stopped goes on where it was, and one that fails does not end the
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
@@ -17,18 +16,19 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from rules import PREFIX, Rule, check_settings
 from treespec.analysis import Chart, Results, load_results
 from treespec.compose import compose_job
 from treespec.errors import TreespecError, unknown_name
 from treespec.job import Job
 from treespec.loaded_models import LoadedModels
+from treespec.pipes import say
 from treespec.runner import LosslessViolationError, run
 from treespec.sinks.reader import Run, read_run
 from treespec.sweeping import BAD_INPUT, FAILED, INTERRUPTED, NOT_LOSSLESS, OK
 
 SWEEP = "studies"
 """Folder, inside of ``output_root``, of all studies."""
-_SETTINGS = "settings."
 _TABLES = ("runs", "prompts", "steps", "nodes", "settings")
 
 
@@ -87,9 +87,11 @@ class Study:
 
     Attributes:
         answer: Makes it.
+        rules: What each of its settings must be.
     """
 
     answer: Callable[[Measured], Answer]
+    rules: Mapping[str, Rule] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +210,8 @@ def parse(name: str, arguments: Iterable[str], *, fast: bool = False) -> Asked:
             raise TreespecError(
                 f"cannot read {argument!r}: write --fast, --write or key=value"
             )
-        if key.startswith(_SETTINGS):
-            settings[key.removeprefix(_SETTINGS)] = _value(key, value)
+        if key.startswith(PREFIX):
+            settings[key.removeprefix(PREFIX)] = _value(key, value)
         else:
             overrides.append(argument)
     return Asked(name, fast, tuple(overrides), settings)
@@ -219,11 +221,13 @@ def run_study(home: Path, asked: Asked) -> Finished:
     """Run what is not done of a study's jobs, and answer its question.
 
     Raises:
-        TreespecError: A job cannot be composed; then none was run.
+        TreespecError: A job cannot be composed, or a setting is wrong; then none was
+            run.
     """
     plan = read_plan(home, asked.name)
     plan = replace(plan, settings=_changed(plan.settings, asked.settings))
     study = _study(asked.name)
+    check_settings(plan.settings, study.rules, plan.jobs)
     jobs = _compose(plan, asked)
     models = LoadedModels()
     runs: dict[str, Run] = {}
@@ -289,11 +293,6 @@ def named_results(runs: Mapping[str, Run]) -> Results:
     return Results(**renamed)
 
 
-def say(text: str) -> None:
-    """Tell the user something that is no result."""
-    print(text, file=sys.stderr, flush=True)
-
-
 def interrupted() -> int:
     """Tell that the user ended a study; return the exit code."""
     say("interrupted: jobs that are done are kept; the same command goes on from there")
@@ -332,9 +331,7 @@ def _changed(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[st
     for name, value in changes.items():
         head, _, rest = name.partition(".")
         if head not in changed or (rest and not isinstance(changed[head], Mapping)):
-            raise unknown_name(
-                "setting", _SETTINGS + name, [_SETTINGS + k for k in changed]
-            )
+            raise unknown_name("setting", PREFIX + name, [PREFIX + k for k in changed])
         changed[head] = _changed(changed[head], {rest: value}) if rest else value
     return changed
 

@@ -11,8 +11,9 @@ import pandas as pd
 from engine import Answer, Measured, Study
 from serving import Served, ratio, served
 from treespec.analysis.chart import Chart, Guide, Panel, Points
+from treespec.sinks.lines import times
 from treespec.sinks.reader import Run
-from words import listed, pays, speedup, times
+from words import listed, pays, speedup
 
 METHODS = {"gamma_5": "5 drafts", "gamma_10": "10 drafts", "planner": "planner"}
 LOADS = (1, 2, 4, 8)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+import rules
 from again import job_of
 from drawing import missing_notes
 from engine import Answer, Measured, Study
@@ -22,7 +23,7 @@ from treespec.feasibility import predicted_speedup
 from treespec.forwards import draft_models
 from treespec.ngram import ngram_bits
 from treespec.outcome import PromptOutcome
-from treespec.runner import prepare
+from treespec.preparing import prepare
 from treespec.sinks.reader import Run
 from treespec.walk import Walk, Written, chain_walk, lookup_walk
 
@@ -391,4 +392,7 @@ def _entropy_chart(
     )
 
 
-STUDY = Study(answer=answer)
+STUDY = Study(
+    answer=answer,
+    rules={"costs_of": rules.job},
+)

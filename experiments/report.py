@@ -198,9 +198,9 @@ def _seconds(status: Mapping[str, Any]) -> float:
 
 
 def _portable(text: str) -> str:
-    """Return a text without absolute paths, which mean nothing elsewhere."""
-    return re.sub(r"(?<![\w.])/[^\s'\",;:]+", lambda found: _end_of(found[0]), text)
+    """Return a text in which absolute paths, which are one machine's, are DIR/NAME."""
+    return re.sub(r"(?<![\w.])/[^\s'\",;:]+", lambda found: _in_dir(found[0]), text)
 
 
-def _end_of(path: str) -> str:
-    return path.rstrip("/").rpartition("/")[2]
+def _in_dir(path: str) -> str:
+    return f"DIR/{path.rstrip('/').rpartition('/')[2]}"

@@ -18,9 +18,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine import interrupted, parse, read_plan, run_study, say, study_names
+from engine import interrupted, parse, read_plan, run_study, study_names
 from report import write_index, write_report
 from treespec.errors import TreespecError
+from treespec.pipes import say
 from treespec.sweeping import BAD_INPUT, OK
 
 HERE = Path(__file__).resolve().parent

@@ -8,13 +8,14 @@ from typing import Any
 
 import pandas as pd
 
+import rules
 from again import job_of
 from drawing import missing_notes, points
 from engine import Answer, Measured, Study
 from paired import Estimate, rate, speedup, tokens_per_step
 from treespec.acceptance import AbstractAcceptanceRule
 from treespec.analysis.chart import Chart, Panel
-from treespec.runner import prepare
+from treespec.preparing import prepare
 from treespec.sinks.reader import Run
 from treespec.testing import ConformanceError, check_acceptance_rule, check_decoder
 
@@ -321,4 +322,15 @@ def _chart(
     )
 
 
-STUDY = Study(answer=answer)
+STUDY = Study(
+    answer=answer,
+    rules={
+        "rules": rules.named(rules.text),
+        "law_check": rules.record(
+            jobs=rules.many(rules.job),
+            num_texts=rules.whole,
+            num_tokens=rules.whole,
+            num_prompt_tokens=rules.whole,
+        ),
+    },
+)

@@ -11,8 +11,9 @@ import pandas as pd
 from engine import Answer, Measured, Study
 from serving import Served, Side, ratio, served
 from treespec.analysis.chart import Chart, Guide, Panel, Points
+from treespec.sinks.lines import times
 from treespec.sinks.reader import Run
-from words import listed, speedup, times
+from words import listed, speedup
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-
-def number(value: float | None, digits: int = 2) -> str:
-    """Return a number to be read, or a dash."""
-    return "-" if value is None else f"{value:,.{digits}f}"
-
-
-def times(value: float | None) -> str:
-    """Return a ratio, or a dash."""
-    return "-" if value is None else f"{value:.2f}x"
+from treespec.sinks.lines import times
 
 
 def with_interval(value: float | None, interval: Sequence[float] | None) -> str:
@@ -36,11 +28,6 @@ def pays(summary: Mapping[str, Any]) -> str:
     if interval[0] > 1:
         return "faster"
     return "slower" if interval[1] < 1 else "not told apart"
-
-
-def percent(value: float | None) -> str:
-    """Return a share, or a dash."""
-    return "-" if value is None else f"{100 * value:.0f}%"
 
 
 def listed(words: Sequence[str], none: str = "none") -> str:

@@ -12,7 +12,7 @@ from treespec.drafters import Cascade, DraftModel, PromptLookup, TokenRecycling
 from treespec.errors import TreespecError
 from treespec.job import DRAFT, TARGET
 from treespec.policies import Chain, Planner
-from treespec.runner import check
+from treespec.preparing import check
 from treespec.testing.toys import random_model, table_model
 from treespec.verifiers import Sequential
 

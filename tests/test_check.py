@@ -3,11 +3,11 @@
 import pytest
 
 from treespec.acceptance import Greedy, KSeq
-from treespec.cli import _custom_parts
 from treespec.conformance import _check_pair, named_parts
 from treespec.errors import IncompatiblePartsError
 from treespec.policies import SampledTree, TopKTree
 from treespec.types import ProposalKind
+from treespec.verbs import custom_parts
 
 RULE = """
 from dataclasses import dataclass
@@ -105,9 +105,9 @@ def test_a_part_inside_of_a_part_has_a_target_of_its_own(command, tmp_path):
 
 def test_a_target_chooses_the_empty_option_unless_the_group_is_chosen():
     chosen = ["policy=top_k_tree", "policy._target_=my.Policy"]
-    assert _custom_parts(chosen) == chosen
+    assert custom_parts(chosen) == chosen
     for key in ("policy._target_", "++policy._target_"):
-        assert _custom_parts([f"{key}=my.Policy"]) == [
+        assert custom_parts([f"{key}=my.Policy"]) == [
             "policy=custom",
             f"{key}=my.Policy",
         ]

@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 import torch
 import yaml
 
+from tests.conftest import SIMPLE
 from tests.models.folder import save_folder
 from tests.tiny import TOKENS, tiny_model
 from treespec.models.fbgemm import has_fbgemm
@@ -250,6 +252,10 @@ def test_a_prompt_draws_from_its_own_seed_whatever_its_neighbours(
             "hydra.searchpath=[file:///no/such]",
             "hydra.searchpath: path=/no/such is not",
         ),
+        ("wandb.project=a/b", "wandb.project must be a text of at most 128 characters"),
+        ("wandb.project=null", "wandb.project must be a text of at most 128"),
+        ("quality.bleu.margin=1", "quality.bleu.margin: the measure is not in use"),
+        ("quality.none.margin=1", "unknown key quality.none.margin"),
         ("--config-path=no_such", "Primary config directory not found. Check that"),
     ],
 )
@@ -743,3 +749,75 @@ def test_a_planner_is_told_what_forwards_cost_here_and_they_are_timed_once(
     assert len(known) == 2
     assert known[0] == known[1]
     assert known[0]["target"]["rows"][0] == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("a: [", "config.yaml: not YAML"),
+        ("", "config.yaml: must hold keys and values"),
+        ("- 1", "config.yaml: must hold keys and values"),
+        (None, "--config-path: {folder} has no config.yaml"),
+    ],
+)
+def test_a_folder_that_no_job_can_be_repeated_from_is_told(
+    command, tmp_path, content, says
+):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    if content is not None:
+        (folder / "config.yaml").write_text(content)
+    ended = command(f"--config-path={folder}", tiny=False)
+    assert ended.code == 2
+    assert len(ended.err.strip().splitlines()) == 1
+    assert says.format(folder=folder) in ended.errors[0]
+
+
+def test_a_sweeps_folder_in_place_of_a_runs_is_told_with_a_run_of_it(command, tmp_path):
+    assert command("num_prompts=1").code == 0
+    (done,) = tmp_path.glob("outputs/*/*/DONE")
+    ended = command("--config-path", "outputs/default", tiny=False)
+    assert ended.code == 2
+    assert f"it holds runs, such as {done.parent}: name one" in ended.errors[0]
+
+
+def test_what_kill_sends_ends_a_run_as_ctrl_c_does(tiny_files, tmp_path):
+    """A scheduler's SIGTERM once left a run that called itself running."""
+    boom = """
+import os, signal, sys
+from treespec import cli, runner
+real = runner.measure
+def measure(*args):
+    os.kill(os.getpid(), signal.SIGTERM)
+    return real(*args)
+runner.measure = measure
+sys.argv = ["treespec", *sys.argv[1:]]
+cli.main()
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", boom, "-m", *tiny_files.overrides, *SIMPLE, "seed=1,2"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert ended.returncode == 130, ended.stderr
+    (status,) = tmp_path.glob("outputs/default/*/status.json")
+    assert json.loads(status.read_text())["status"] == "interrupted"
+    assert "2 jobs: 0 done, 0 failed, 2 missing" in ended.stdout
+    assert "treespec -m" in ended.stdout
+
+
+def test_an_error_that_nobody_foresaw_is_told_with_its_place(command, tmp_path):
+    """Before there is a folder for its traceback, that is."""
+    (tmp_path / "conf/policy").mkdir(parents=True)
+    (tmp_path / "conf/policy/bad.yaml").write_text("_target_: my_bad.Bad\n")
+    (tmp_path / "my_bad.py").write_text(
+        "from treespec.policies import Chain\n\n\nclass Bad(Chain):\n"
+        "    @property\n    def proposal(self):\n"
+        "        raise RuntimeError('no idea')\n"
+    )
+    search = f"hydra.searchpath=[file://{tmp_path}/conf]"
+    ended = command(search, "policy=bad", "policy._target_=my_bad.Bad")
+    assert ended.code == 1
+    assert ended.errors == [
+        f"error: RuntimeError: no idea ({tmp_path}/my_bad.py, line 7)"
+    ]

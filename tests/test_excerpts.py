@@ -33,15 +33,23 @@ def test_answers_follow_their_turns_and_earlier_ones_stand_before(
 ) -> None:
     row = {"id": "1", "turns": ["first", "second"], "reference": [LONG, "short"]}
     path = jsonl(tmp_path / "a.jsonl", row)
+    line = f"{path}, line 1"
     assert read_excerpts([path], 9) == [
-        Excerpt(f"{path}, line 1, turn 1", ("first",), LONG),
-        Excerpt(f"{path}, line 1, turn 2", ("first", LONG, "second"), "short"),
+        Excerpt(f"{line}, turn 1", line, ("first",), LONG),
+        Excerpt(f"{line}, turn 2", line, ("first", LONG, "second"), "short"),
     ]
+
+
+def test_a_file_that_is_given_twice_is_read_once(tmp_path: Path) -> None:
+    """Its texts once made the interval half as wide."""
+    path = jsonl(tmp_path / "a.jsonl", {"prompt": "a", "answer": LONG})
+    assert len(read_excerpts([path, path], 9)) == 1
 
 
 def test_without_answers_the_messages_are_the_text(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "a.jsonl", {"turns": [LONG], "reference": None})
-    assert read_excerpts([path], 9) == [Excerpt(f"{path}, line 1", (), LONG)]
+    line = f"{path}, line 1"
+    assert read_excerpts([path], 9) == [Excerpt(line, line, (), LONG)]
 
 
 @pytest.mark.parametrize(

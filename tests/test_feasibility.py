@@ -55,6 +55,18 @@ def test_a_text_that_is_too_short_gets_no_interval() -> None:
     assert "too little text for an interval" in found.verdict
 
 
+def test_pieces_of_one_text_are_no_texts_of_their_own() -> None:
+    """Turns of one conversation are alike, and once made the interval too narrow."""
+    kinds = [PHRASE * 8, list(range(20, 84)), PHRASE * 4 + list(range(90, 122))]
+    texts = [Written(tuple(kinds[s % 3]), 1) for s in range(6) for _ in range(4)]
+    sources = [f"text {s}" for s in range(6) for _ in range(4)]
+    apart = judge(texts, CHEAP).best.interval
+    together = judge(texts, CHEAP, sources=sources).best.interval
+    assert apart is not None
+    assert together is not None
+    assert together.high - together.low > 1.5 * (apart.high - apart.low)
+
+
 def test_the_error_of_the_costs_makes_the_interval_wider() -> None:
     texts = [
         Written(tuple(PHRASE * 5 + list(range(20, 20 + 9 * s))), 1) for s in range(6)
@@ -139,6 +151,9 @@ def test_the_command_judges_texts_alone(command: Command, tmp_path: Path) -> Non
     ended = command("feasibility", "a.txt", "row_ratio=0.01", tiny=False)
     assert ended.code == 0, ended.err
     assert "each further row of the target 0.01" in ended.out
+    assert "these are assumptions, of which the intervals know nothing" in ended.out
+    assert ended.out.startswith("1 text, ")
+    assert "they say nothing of other texts" in ended.out
     assert "bits per byte" in ended.out
     assert ended.out.splitlines()[-1].startswith("pays: about ")
     ended = command("feasibility", "a.txt", "row_ratio=2", tiny=False)

@@ -10,6 +10,10 @@ import treespec
 
 PACKAGE = Path(treespec.__file__).parent
 STRATEGIES = {"drafters", "policies", "controllers", "verifiers", "acceptance"}
+HYDRA = tuple(
+    f"{name}.py"
+    for name in ("build", "cli", "compose", "explaining", "parts", "sweeping", "verbs")
+)
 ONLY_IN = {
     "transformers": "models/",
     "gguf": "models/",
@@ -17,8 +21,8 @@ ONLY_IN = {
     "pandas": "analysis/",
     "matplotlib": "analysis/",
     "plotly": "analysis/",
-    "hydra": ("build.py", "cli.py", "compose.py", "sweeping.py"),
-    "omegaconf": ("build.py", "cli.py", "compose.py", "sweeping.py"),
+    "hydra": HYDRA,
+    "omegaconf": HYDRA,
 }
 ROW = re.compile(r"^\| (\d) \| ([`\w ]+) \|", re.MULTILINE)
 

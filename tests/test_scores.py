@@ -29,7 +29,7 @@ def test_a_mean_measure_is_the_mean_of_both_sides():
     assert found["baseline"] == pytest.approx(3 / 5)
     assert found["difference"] == pytest.approx(0)
     assert found["num_prompts"] == found["num_texts"] == 5
-    low, high = found["difference_ci95"]
+    low, high = found["difference_ci90"]
     assert low < 0 < high
 
 
@@ -53,8 +53,16 @@ def test_a_difference_within_the_margin_is_shown_only_where_the_noise_allows():
 def test_fewer_than_five_prompts_say_nothing():
     found = quality(outcomes_of([(1, 0)] * 4))["rate"]
     assert found["difference"] == 1
-    for key in ("difference_ci95", "equivalence_ci90", "equivalent"):
+    for key in ("difference_ci90", "equivalence_p_value", "equivalent"):
         assert found[key] is None
+
+
+@pytest.mark.parametrize(("both", "verdict"), [(0.0, None), (0.1, None), (0.2, True)])
+def test_sides_that_are_both_at_the_floor_are_not_called_equivalent(both, verdict):
+    """BLEU of 0 on both sides, of texts that were all cut, once was."""
+    found = quality(outcomes_of([(both, both)] * 60))["rate"]
+    assert found["difference"] == 0
+    assert found["equivalent"] is verdict
 
 
 def test_turns_of_a_prompt_are_resampled_together():
@@ -68,7 +76,7 @@ def test_turns_of_a_prompt_are_resampled_together():
     ]
     few, many = quality(once)["rate"], quality(often)["rate"]
     assert many["num_texts"] == 60
-    for key in ("num_prompts", "difference_ci95", "equivalence_p_value"):
+    for key in ("num_prompts", "difference_ci90", "equivalence_p_value"):
         assert many[key] == pytest.approx(few[key])
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from tests.forks import NUM_KILLS
 from tests.test_cli import BOOM
@@ -386,3 +387,64 @@ def test_jobs_of_other_launchers_are_told_like_those_of_this_process(
     for summary in summaries:
         assert (summary["speedup"] is None) == (summary["num_jobs_beside"] > 0)
     assert (tmp_path / "outputs/default" / SWEEP_LOG).is_file()
+
+
+BREAKS = {
+    "cut prompts": ("prompts.jsonl", lambda file: file.write_bytes(b'{"id": ')),
+    "a prompt less": ("prompts.jsonl", lambda file: file.write_bytes(b"")),
+    "empty steps": ("steps.parquet", lambda file: file.write_bytes(b"")),
+    "no configuration": ("config.yaml", lambda file: file.unlink()),
+    "torn status": ("status.json", lambda file: file.write_text("{")),
+    "null summary": ("summary.json", lambda file: file.write_text("null")),
+    "no machine": ("env.json", lambda file: file.unlink()),
+}
+
+
+@pytest.mark.parametrize(("name", "break_it"), BREAKS.values(), ids=BREAKS)
+def test_a_finished_run_that_broke_is_failed_to_all_and_redone_by_its_command(
+    command, tmp_path, name, break_it
+):
+    """A sweep called it finished, ``collect`` failed, and nothing ran it again."""
+    sweep = ("-m", "seed=1,2")
+    assert command(*sweep).code == 0
+    first, second = sorted(tmp_path.glob("outputs/default/*/DONE"))
+    kept = (second.parent / "status.json").read_bytes()
+    break_it(first.parent / name)
+    told = command("outputs/default", verb="collect", tiny=False)
+    assert told.code == 1
+    assert "2 jobs: 1 done, 1 failed" in told.out
+    (line,) = [line for line in told.out.splitlines() if "failed  " in line]
+    assert name in line
+    assert "force" not in told.out
+    again = command(*sweep)
+    assert again.code == 0
+    assert "2 jobs: 2 done" in again.out
+    assert f"note: this run was finished, but its files broke: {tmp_path}" in again.err
+    assert (second.parent / "status.json").read_bytes() == kept
+    told = command("outputs/default", verb="collect", tiny=False)
+    assert "2 jobs: 2 done" in told.out
+
+
+def test_collect_tells_how_to_redo_a_run_that_is_whole_and_says_what_it_must_not(
+    command, tmp_path
+):
+    assert command("-m", "seed=1,2").code == 0
+    first, _ = sorted(tmp_path.glob("outputs/default/*/DONE"))
+    status = first.parent / "status.json"
+    status.write_text(status.read_text().replace('"schema": ', '"schema": 9'))
+    told = command("outputs/default", verb="collect", tiny=False)
+    assert "2 jobs: 1 done, 1 failed" in told.out
+    (line,) = [line for line in told.out.splitlines() if line.endswith("force=true")]
+    seed = yaml.safe_load((first.parent / "config.yaml").read_text())["seed"]
+    assert f"seed={seed}" in line
+
+
+def test_collect_says_when_lines_of_the_log_are_broken(command, tmp_path):
+    """The jobs that were planned there would be forgotten without a word."""
+    assert command("-m", "seed=1,2").code == 0
+    log = tmp_path / "outputs/default/sweep.jsonl"
+    log.write_text(log.read_text().replace('{"event": "planned"', '{"event": "pla', 1))
+    told = command("outputs/default", verb="collect", tiny=False)
+    assert told.code == 1
+    assert "note: 1 broken line(s) of outputs/default/sweep.jsonl" in told.out
+    assert "give the sweep's own command again" in told.out

@@ -81,6 +81,21 @@ def test_its_seconds_are_those_of_the_decoder_by_the_same_costs() -> None:
     assert float(pooled_speedup(rows.sum(axis=0))) > 1
 
 
+def test_the_draft_models_reading_of_the_prompt_is_charged() -> None:
+    """Left out, five tokens behind a prompt of 400 looked worth a draft model."""
+    costs = Costs.through({1: 1.0, 9: 1.1}, {1: 0.1, 400: 8.0})
+    short, long = (Written(tuple(range(400 + n)), 400) for n in (5, 100))
+    for written, num_steps in ((short, 1), (long, 20)):
+        walk = chain_walk(written, [1.0] * (len(written.tokens) - 400), 4)
+        rows = np.array(block_seconds(costs, walk, 128))
+        assert len(walk.steps) == num_steps
+        drafted = sum(step.num_drafted for step in walk.steps) - 1
+        verified = sum(costs.target(1 + step.num_drafted) for step in walk.steps)
+        assert rows[:, 1].sum() == pytest.approx(
+            costs.draft(401) + 0.1 * drafted + verified
+        )
+
+
 def test_a_steady_acceptance_gives_the_closed_form() -> None:
     written = Written(tuple(range(4000)), 0)
     walk = chain_walk(written, [0.7] * 4000, 5)

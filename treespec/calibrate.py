@@ -22,7 +22,7 @@ from treespec.errors import TreespecError
 from treespec.job import Job
 from treespec.policies import AbstractDraftPolicy, StaticTree, comb_tree
 from treespec.policies.optimal_shape import PlannedShape, planned_shape
-from treespec.runner import check, prepare
+from treespec.preparing import check, prepare
 from treespec.stats import wilson_interval
 from treespec.tasks import Task, Waiting, prompt_seed
 from treespec.timings import measure_costs

@@ -6,53 +6,41 @@ the others of a sweep with it.
 
 from __future__ import annotations
 
-import difflib
 import os
-import re
-import shlex
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from warnings import catch_warnings, filterwarnings
 
 import hydra
 from hydra.conf import HydraConf
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from treespec.errors import TreespecError
-from treespec.pipes import outlive_readers
+from treespec.explaining import config_folder, explain_any
+from treespec.pipes import outlive_readers, say
 from treespec.sweeping import (
     BAD_INPUT,
     FAILED,
     INTERRUPTED,
     MULTIRUN,
     OK,
+    CommandWords,
     Jobs,
-    typed_job,
+    check_config_path,
     typed_overrides,
-    typed_targets,
 )
-
-if TYPE_CHECKING:
-    from treespec.calibrate import CalibrationReport
-
-CHECK, CALIBRATE, PROFILE = "check", "calibrate", "profile"
-"""First words that run the conformance kit or a measurement instead of a job."""
-REGRET, VIEW, COLLECT, UPLOAD = "regret", "view", "collect", "upload"
-"""First words that read finished runs; they take no configuration."""
-FEASIBILITY = "feasibility"
-"""First word that predicts from texts, with or without a pair."""
-Attempt = Callable[[DictConfig], tuple[int, str]]
-"""From a configuration to an exit code, and a message in one line."""
+from treespec.verbs import MEASURES, READERS, Attempt, read
 
 # On 1.3 no version_base means the ways of 1.1, and a store replaces without a word.
 _IS_1_3 = version("hydra-core").startswith("1.3")
@@ -114,6 +102,8 @@ class JobEnd:
 def main() -> None:
     """Run the command line and exit with its code."""
     outlive_readers()
+    # What a scheduler or `kill` sends ends a run as Ctrl-C does, with its summary.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(run_command())
 
 
@@ -135,86 +125,26 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
 
 def _run_command() -> int:
     if not _has_working_directory():
-        _say(
-            "error: the working directory does not exist any more; cd to one that does"
-        )
+        say("error: the working directory does not exist any more; cd to one that does")
         return BAD_INPUT
-    readers = {
-        REGRET: _show_regret,
-        COLLECT: _run_collect,
-        VIEW: _run_view,
-        UPLOAD: _run_upload,
-    }
-    if sys.argv[1:] and sys.argv[1] in readers:
-        return readers[sys.argv[1]](sys.argv[2:])
+    verb, words = (sys.argv[1:2] or [""])[0], sys.argv[2:]
+    if verb in READERS:
+        return read(verb, words)
     jobs = Jobs(sys.argv[1:])
     attempt: Attempt = jobs.attempt
-    if sys.argv[1:2] == [CHECK]:
-        if not set(MULTIRUN).isdisjoint(sys.argv):
-            _say(
-                "error: treespec check takes no -m; name several parts at once, or "
-                "run it once for each choice"
-            )
-            return BAD_INPUT
-        attempt, sys.argv[1:] = _attempt_check, _custom_parts(sys.argv[2:])
-    if sys.argv[1:2] == [CALIBRATE]:
-        attempt, sys.argv[1:] = _attempt_calibrate, _comb_policy(sys.argv[2:])
-    if sys.argv[1:2] == [PROFILE]:
-        attempt, sys.argv[1:] = _attempt_profile, sys.argv[2:]
-    if sys.argv[1:2] == [FEASIBILITY]:
-        predict = _feasibility(sys.argv[2:])
-        if isinstance(predict, int):
-            return predict
-        attempt, sys.argv[1:] = predict
+    if verb in MEASURES:
+        prepared = MEASURES[verb](words)
+        if isinstance(prepared, int):
+            return prepared
+        attempt, sys.argv[1:] = prepared.attempt, prepared.words
     with TemporaryDirectory(prefix="treespec-") as scratch:
         _prepare(scratch)
+        try:
+            check_config_path(CommandWords.of(sys.argv[1:]))
+        except TreespecError as error:
+            say(f"error: {error}")
+            return BAD_INPUT
         return _run_hydra(attempt, jobs)
-
-
-def _run_view(arguments: list[str]) -> int:
-    """Show a run that is done: no configuration is composed, no job is run."""
-    from treespec.analysis.viewer import view  # noqa: PLC0415
-
-    try:
-        shown = view(arguments)
-    except TreespecError as error:
-        _say(f"error: {error}")
-        return BAD_INPUT
-    encoding = sys.stdout.encoding or "utf-8"
-    print(shown.encode(encoding, "replace").decode(encoding), flush=True)
-    return OK
-
-
-def _run_upload(arguments: list[str]) -> int:
-    """Write finished runs to W&B; return the exit code."""
-    from treespec.upload import HELP, upload  # noqa: PLC0415
-
-    if not {"-h", "--help"}.isdisjoint(arguments):
-        print(HELP, flush=True)
-        return OK
-    try:
-        done = upload(arguments)
-    except TreespecError as error:
-        _say(f"error: {error}")
-        return BAD_INPUT
-    print(done, flush=True)
-    return FAILED if done.failed else OK
-
-
-def _run_collect(arguments: list[str]) -> int:
-    """Make a table of a sweep; return 0 only if all of it is done."""
-    try:
-        from treespec.collect import collect_words  # noqa: PLC0415
-
-        sweep = collect_words(arguments)
-    except TreespecError as error:
-        _say(f"error: {error}")
-        return BAD_INPUT
-    except ModuleNotFoundError as error:  # pandas comes with an extra
-        _say(f"error: collect needs {error.name}: pip install 'treespec[analysis]'")
-        return BAD_INPUT
-    print(sweep.render(os.getcwd()), flush=True)
-    return OK if sweep.is_done else FAILED
 
 
 def _run_hydra(attempt: Attempt, jobs: Jobs) -> int:
@@ -251,67 +181,18 @@ def _call_hydra(task: Callable[[DictConfig], None], folder: Path) -> int | None:
                 task
             )()
     except UserWarning as warning:
-        _say(f"error: hydra.searchpath: {str(warning).rpartition(', ')[2]}")
+        say(f"error: hydra.searchpath: {str(warning).rpartition(', ')[2]}")
         return BAD_INPUT
     except KeyboardInterrupt:
-        _say("interrupted: prompts that were finished are in the run's folder")
+        say("interrupted: prompts that were finished, if any, are in the run's folder")
         return INTERRUPTED
     except (HydraException, OmegaConfBaseException, OSError, ValueError) as error:
-        _say(f"error: {_explain_any(error)}")
+        say(f"error: {explain_any(error)}")
         return BAD_INPUT
     except RuntimeError as error:
-        _say(f"error: {' '.join(str(error).split())}")
+        say(f"error: {' '.join(str(error).split())}")
         return FAILED
     return None
-
-
-def _explain_any(error: Exception) -> str:
-    """Return what stopped Hydra as one line with the way out."""
-    if isinstance(error, HydraException | OmegaConfBaseException):
-        return explain(error)
-    if isinstance(error, OSError):  # a launcher that needs a folder of its own
-        return f"output_root: {error}; choose another place with output_root=DIR"
-    # Hydra's word for a group that is set to null.
-    return f"{explain(error)}; write group=OPTION, see treespec --help"
-
-
-def explain(error: Exception) -> str:
-    """Return Hydra's or OmegaConf's error as one line with the way out."""
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        return _explain_missing(error)
-    if isinstance(error, OverrideParseException):
-        return f"cannot read {error.override!r}: write key=value, with quotes if needed"
-    cause = error.__cause__
-    lines = str(error).splitlines()
-    first = lines[0].rstrip(".") if lines else type(error).__name__
-    if first.startswith("Could not override"):
-        return _explain_unknown_key(first.split("'")[1], cause)
-    if isinstance(cause, OmegaConfBaseException):
-        return f"{first}: {str(cause).splitlines()[0]}"
-    return ". ".join(line.strip() for line in (first, *lines[1:2]))
-
-
-def _explain_missing(error: MissingConfigException) -> str:
-    group, _, option = str(error.missing_cfg_file).rpartition("/")
-    if not error.options:
-        return f"there is no configuration {error.missing_cfg_file!r}"
-    options = sorted(error.options)
-    close = difflib.get_close_matches(option, options, n=1)
-    hint = f" Did you mean {group}={close[0]}?" if close else ""
-    return f"unknown {group}={option}.{hint} Available: {', '.join(options)}"
-
-
-def _explain_unknown_key(key: str, cause: BaseException | None) -> str:
-    node = getattr(cause, "parent_node", None)
-    names = [str(name) for name in node] if isinstance(node, DictConfig) else []
-    prefix = key.rpartition(".")[0]
-    known = [f"{prefix}.{name}" if prefix else name for name in names]
-    known = [n for n in known if n != "hydra" and not n.endswith("_target_")]
-    close = difflib.get_close_matches(key, known, n=1)
-    hint = f" Did you mean {close[0]}?" if close else ""
-    listed = f" Available: {', '.join(known)}." if known else ""
-    own = f" An argument of a class of yours takes a +: +{key}=VALUE" if prefix else ""
-    return f"unknown key {key}.{hint}{listed}{own}"
 
 
 def _run_job(config: DictConfig, attempt: Attempt) -> JobEnd:
@@ -321,120 +202,8 @@ def _run_job(config: DictConfig, attempt: Attempt) -> JobEnd:
         print(f"\n[{number}] {' '.join(overrides)}", flush=True)
     code, message = attempt(config)
     if code != OK:
-        _say(f"error: {message}")
+        say(f"error: {message}")
     return JobEnd(number or 0, overrides, code, message)
-
-
-def _attempt_check(config: DictConfig) -> tuple[int, str]:
-    """Check the parts that the user named, as an attempt at a job."""
-    from treespec.build import build_parts  # noqa: PLC0415
-    from treespec.conformance import check_parts, named_parts, toy_models  # noqa: PLC0415
-
-    try:
-        names = named_parts(typed_overrides())
-        parts = build_parts(config, names, toy_models(), typed_targets())
-        failures = check_parts(parts)
-    except TreespecError as error:
-        return BAD_INPUT, str(error)
-    except Exception as error:  # what a class of the user raises where none may
-        return FAILED, f"{type(error).__name__}: {' '.join(str(error).split())}"
-    return (FAILED, "\nerror: ".join(failures)) if failures else (OK, "")
-
-
-def _attempt_calibrate(config: DictConfig) -> tuple[int, str]:
-    """Measure what static trees are chosen by, as an attempt at a job."""
-    from treespec.calibrate import calibrate  # noqa: PLC0415
-
-    try:
-        report = calibrate(typed_job(config))
-    except TreespecError as error:
-        return BAD_INPUT, str(error)
-    except Exception as error:  # one job must not take the others with it
-        return FAILED, f"{type(error).__name__}: {' '.join(str(error).split())}"
-    print(f"\n{report}\n\n{report.path}")
-    if report.plan is not None:
-        print(f"next: {_next_command(report)}", flush=True)
-    return OK, f"done, {report.path}"
-
-
-def _show_regret(arguments: list[str]) -> int:
-    """Compare the runs of a sweep folder; return the exit code."""
-    from treespec.regret_report import regret_text  # noqa: PLC0415
-
-    try:
-        print(regret_text(arguments), flush=True)
-    except TreespecError as error:
-        _say(f"error: {error}")
-        return BAD_INPUT
-    return OK
-
-
-def _feasibility(arguments: list[str]) -> int | tuple[Attempt, list[str]]:
-    """Predict from text alone and return the exit code.
-
-    With a pair return the attempt, and the configuration to compose for it.
-    """
-    from treespec.feasibility_report import (  # noqa: PLC0415
-        pair_report,
-        parse_request,
-        text_report,
-    )
-
-    try:
-        request = parse_request(arguments)
-        if not request.overrides:
-            print(text_report(request), flush=True)
-            return OK
-    except TreespecError as error:
-        _say(f"error: {error}")
-        return BAD_INPUT
-
-    def attempt(config: DictConfig) -> tuple[int, str]:
-
-        try:
-            report = pair_report(request, typed_job(config))
-        except TreespecError as error:
-            return BAD_INPUT, str(error)
-        except Exception as error:  # one job must not take the others with it
-            return FAILED, f"{type(error).__name__}: {' '.join(str(error).split())}"
-        print(f"\n{report}", flush=True)
-        return OK, report.splitlines()[-1]
-
-    return attempt, ["num_prompts=1", *request.overrides]
-
-
-def _attempt_profile(config: DictConfig) -> tuple[int, str]:
-    """Measure what forwards cost, or find it in the cache, as an attempt at a job."""
-    from treespec.profile_plot import plot_kept  # noqa: PLC0415
-    from treespec.profile_report import profile_of_job, render_profile  # noqa: PLC0415
-
-    try:
-        kept = profile_of_job(typed_job(config))
-        plot = plot_kept(kept)
-    except TreespecError as error:
-        return BAD_INPUT, str(error)
-    except Exception as error:  # one job must not take the others with it
-        return FAILED, f"{type(error).__name__}: {' '.join(str(error).split())}"
-    print(f"\n{render_profile(kept.profile)}\n\n{kept.note}\n{kept.path}")
-    print(plot, flush=True)
-    return OK, f"{kept.note}, {kept.path}"
-
-
-def _next_command(report: CalibrationReport) -> str:
-    """Return what to type to decode with the tree that a calibration recommends."""
-    assert report.plan is not None
-    shape = report.plan.shape
-    replaced = re.compile(r"[+~]*(policy|controller)[.=]")
-    kept = [text for text in typed_overrides() if not replaced.match(text)]
-    own = [
-        "policy=optimal_tree",
-        f"policy.calibration={report.path.absolute()}",
-        f"policy.proposal={report.proposal}",
-        f"controller.max_depth={shape.depth}",
-        f"controller.max_width={shape.width}",
-        f"controller.max_nodes={shape.num_nodes}",
-    ]
-    return shlex.join(["treespec", *kept, *own])
 
 
 def _identity() -> tuple[int | None, tuple[str, ...]]:
@@ -521,32 +290,3 @@ def _absolute_config_path(arguments: list[str]) -> list[str]:
 def _flags_first(arguments: list[str]) -> list[str]:
     """Let ``-m`` stand anywhere: argparse takes overrides on one side of it only."""
     return sorted(arguments, key=lambda argument: argument not in MULTIRUN)
-
-
-def _custom_parts(arguments: list[str]) -> list[str]:
-    """Let a ``_target_`` alone choose the empty option of its group.
-
-    Otherwise a class of the user would be given the keys of the group's default.
-    """
-    keys = {argument.partition("=")[0].lstrip("+") for argument in arguments}
-    targets = [key.split(".") for key in keys if key.endswith("._target_")]
-    groups = [words[0] for words in targets if len(words) == 2]
-    chosen = [f"{group}=custom" for group in sorted(groups) if group not in keys]
-    return chosen + arguments
-
-
-def _comb_policy(arguments: list[str]) -> list[str]:
-    """Measure with a comb unless another policy is named."""
-    named = any(argument.startswith("policy=") for argument in arguments)
-    return arguments if named else ["policy=comb_tree", *arguments]
-
-
-def config_folder() -> Path:
-    """Return ``conf/``: inside the package if installed, beside it in a checkout."""
-    package = Path(__file__).resolve().parent
-    folders = [package / "conf", package.parent / "conf"]
-    return next(f for f in folders if (f / "config.yaml").is_file())
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

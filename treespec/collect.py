@@ -17,7 +17,7 @@ from treespec.analysis.schema import RUN_SCHEMA
 from treespec.errors import TreespecError
 from treespec.sinks.reader import run_folders
 from treespec.sinks.run_folder import ENVIRONMENT
-from treespec.sweep_log import SWEEP_LOG
+from treespec.sweep_log import SWEEP_LOG, SweepLog
 from treespec.sweep_state import (
     SweptJob,
     json_if_whole,
@@ -40,20 +40,29 @@ class CollectedSweep:
         folder: The sweep's folder.
         jobs: Its jobs, and runs in its folder that no sweep planned.
         path: The table, one row per job.
+        num_unread: Broken lines of the sweep's log, whose jobs are not known.
     """
 
     folder: Path
     jobs: tuple[SweptJob, ...]
     path: Path
+    num_unread: int = 0
 
     @property
     def is_done(self) -> bool:
-        """Whether every job is."""
-        return all(job.state == "done" for job in self.jobs)
+        """Whether every job is, as far as is known."""
+        return not self.num_unread and all(job.state == "done" for job in self.jobs)
 
     def render(self, cwd: str) -> str:
         """Return what became of the jobs, and what to type in ``cwd`` for the rest."""
-        return f"{render_jobs(str(self.folder), self.jobs, cwd)}\n{self.path}"
+        lines = [render_jobs(str(self.folder), self.jobs, cwd)]
+        if self.num_unread:
+            lines.append(
+                f"note: {self.num_unread} broken line(s) of {self.folder / SWEEP_LOG}: "
+                "jobs that only they name are not listed; give the sweep's own command "
+                "again to plan them anew"
+            )
+        return "\n".join([*lines, str(self.path)])
 
 
 def collect_words(arguments: Sequence[str]) -> CollectedSweep:
@@ -90,7 +99,8 @@ def collect(folder: Path) -> CollectedSweep:
     loaded = [_load(folder, job) for job in jobs.values()]
     path = folder / TABLE
     _write(path, [row for _, row in loaded])
-    return CollectedSweep(folder, tuple(job for job, _ in loaded), path)
+    num_unread = SweepLog(folder).read().num_unread
+    return CollectedSweep(folder, tuple(job for job, _ in loaded), path, num_unread)
 
 
 def _unplanned(run: Path) -> SweptJob:
@@ -109,7 +119,10 @@ def _load(folder: Path, job: SweptJob) -> tuple[SweptJob, dict[str, Any]]:
         if job.run_key is not None and (folder / job.run_key).is_dir():
             loaded = load_folder(folder / job.run_key)
     except TreespecError as error:
-        job = replace(job, state="failed", message=str(error), code=1)
+        finished = job.state == "done"
+        job = replace(
+            job, state="failed", message=str(error), code=1, needs_force=finished
+        )
     row: dict[str, Any] = {} if loaded is None else _run_row(loaded)
     own = {
         "run_key": job.run_key,

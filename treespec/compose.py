@@ -10,8 +10,9 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from treespec.build import build_job
-from treespec.cli import VERSION_BASE, config_folder, explain
+from treespec.cli import VERSION_BASE
 from treespec.errors import TreespecError
+from treespec.explaining import config_folder, explain
 from treespec.job import Job
 from treespec.sweeping import gives_permission
 

@@ -16,6 +16,10 @@ class NumericalError(TreespecError):
     """A number came out NaN or infinite, where a finite one is needed."""
 
 
+class DiskError(TreespecError):
+    """The disk took no more of what had to be written: nobody mistyped anything."""
+
+
 class FetchError(TreespecError):
     """A model file could not be fetched, verified or stored."""
 

@@ -27,11 +27,13 @@ class Excerpt:
 
     Attributes:
         name: Where it is from.
+        source: What it shares with its like: the file of a piece, the line of a turn.
         turns: Messages before it, the user's first and then in turns; may be empty.
         text: What a model would write.
     """
 
     name: str
+    source: str
     turns: tuple[str, ...]
     text: str
 
@@ -42,13 +44,14 @@ def read_excerpts(paths: Sequence[str], num_texts: int) -> list[Excerpt]:
     ``.jsonl`` and ``.jsonl.gz`` hold an object per line with ``turns`` (a list of user
     messages) or ``prompt``, and perhaps ``answers``, ``answer`` or ``reference`` (a
     text, or one per turn). Without an answer the messages themselves are the text. Any
-    other file is one text.
+    other file is one text. What is there twice is taken once.
 
     Raises:
         TreespecError: Names the file that is missing, empty, binary or no such JSON,
             or says that there is too little text.
     """
-    found = [excerpt for path in paths for excerpt in _read(Path(path).expanduser())]
+    given = [excerpt for path in paths for excerpt in _read(Path(path).expanduser())]
+    found = list({(excerpt.turns, excerpt.text): excerpt for excerpt in given}.values())
     num_characters = sum(len(excerpt.text) for excerpt in found)
     if num_characters < LEAST:
         raise TreespecError(
@@ -101,7 +104,7 @@ def _pieces(text: str, name: str) -> Iterator[Excerpt]:
             stop = next((end + 1 for end in ends if end >= 0), stop)
         if text[start:stop].strip():
             number += 1
-            yield Excerpt(f"{name}, part {number}", (), text[start:stop])
+            yield Excerpt(f"{name}, part {number}", name, (), text[start:stop])
         start = stop
 
 
@@ -128,12 +131,12 @@ def _of_row(row: dict[str, Any], where: str) -> Iterator[Excerpt]:
         )
     answers = next((a for key in _ANSWER_KEYS if (a := _texts(row.get(key)))), [])
     if not answers:
-        yield Excerpt(where, (), "\n\n".join(turns))
+        yield Excerpt(where, where, (), "\n\n".join(turns))
         return
     before: tuple[str, ...] = ()
     for place, (turn, answer) in enumerate(zip(turns, answers, strict=False), start=1):
         before = (*before, turn)
-        yield Excerpt(f"{where}, turn {place}", before, answer)
+        yield Excerpt(f"{where}, turn {place}", where, before, answer)
         before = (*before, answer)
 
 

@@ -84,7 +84,8 @@ class Feasibility:
     @property
     def verdict(self) -> str:
         """Return in a line whether speculation pays, by the best way to draft."""
-        return f"{verdict(self.best)}, with {self.best.name} tokens"
+        tokens = "token" if self.best.depth == 1 else "tokens"
+        return f"{verdict(self.best)}, with {self.best.name} {tokens}"
 
 
 def given_costs(draft_ratio: float, row_ratio: float) -> Costs:
@@ -113,6 +114,7 @@ def judge(
     costs: Costs,
     agreements: Sequence[Agreement] | None = None,
     lookup: PromptLookup | None = None,
+    sources: Sequence[str] | None = None,
 ) -> Feasibility:
     """Return what speculation would bring on texts that the target writes.
 
@@ -122,6 +124,7 @@ def judge(
         agreements: How the draft model follows the target on each; ``None`` without
             one.
         lookup: The lookup; ``None``: that of ``drafter=prompt_lookup``.
+        sources: What each text is a piece of; ``None`` if each stands for itself.
 
     Raises:
         TreespecError: No text has a second written token.
@@ -131,12 +134,12 @@ def judge(
     found = []
     for depth in DEPTHS:
         walks = [lookup_walk(w, lookup or PromptLookup(), depth) for w in texts]
-        found.append(_prediction(LOOKUP, depth, walks, costs))
+        found.append(_prediction(LOOKUP, depth, walks, costs, sources))
     for depth in DEPTHS if agreements is not None else ():
         assert agreements is not None
         pairs = zip(texts, agreements, strict=True)
         walks = [chain_walk(w, read.acceptance, depth) for w, read in pairs]
-        found.append(_prediction(DRAFT_MODEL, depth, walks, costs))
+        found.append(_prediction(DRAFT_MODEL, depth, walks, costs, sources))
     lengths = [len(written.tokens) for written in texts]
     length = int(np.median(lengths))
     break_even = {d: break_even_acceptance(costs, d, length) for d in DEPTHS}
@@ -144,14 +147,24 @@ def judge(
 
 
 def predicted_speedup(
-    walks: Sequence[Walk], costs: Costs
+    walks: Sequence[Walk], costs: Costs, sources: Sequence[str] | None = None
 ) -> tuple[float, Interval | None]:
-    """Return the speed-up over all walks, and its interval."""
+    """Return the speed-up over all walks, and its interval.
+
+    Args:
+        walks: The steps along each text.
+        costs: What forwards cost.
+        sources: What each text is a piece of: pieces of one are resampled together,
+            as long as there are enough sources. ``None`` if each stands for itself.
+    """
+    names = sources or [str(place) for place in range(len(walks))]
     blocks = [block_seconds(costs, walk, BLOCK) for walk in walks]
-    if len(walks) >= LEAST_TEXTS:
-        rows = np.array([np.sum(rows or [[0.0, 0.0]], axis=0) for rows in blocks])
-    else:
-        rows = np.array([row for rows in blocks for row in rows])
+    rows = np.array([row for rows in blocks for row in rows])
+    if len(set(names)) >= LEAST_TEXTS:
+        sums = {name: np.zeros(2) for name in names}
+        for name, of_text in zip(names, blocks, strict=True):
+            sums[name] += np.sum(of_text or [[0.0, 0.0]], axis=0)
+        rows = np.array(list(sums.values()))
     rows = rows[rows[:, 0] > 0]
     speedup = float(pooled_speedup(rows.sum(axis=0)))
     interval = None
@@ -180,9 +193,13 @@ def verdict(prediction: Prediction) -> str:
 
 
 def _prediction(
-    source: str, depth: int, walks: Sequence[Walk], costs: Costs
+    source: str,
+    depth: int,
+    walks: Sequence[Walk],
+    costs: Costs,
+    sources: Sequence[str] | None,
 ) -> Prediction:
-    speedup, interval = predicted_speedup(walks, costs)
+    speedup, interval = predicted_speedup(walks, costs, sources)
     num_steps = sum(walk.num_steps for walk in walks)
     num_accepted = sum(walk.num_accepted for walk in walks)
     return Prediction(source, depth, num_accepted / num_steps, speedup, interval)

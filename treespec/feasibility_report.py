@@ -15,13 +15,20 @@ from treespec.agreement import Agreement, read_both
 from treespec.costs import Costs
 from treespec.errors import TreespecError
 from treespec.excerpts import Excerpt, read_excerpts
-from treespec.feasibility import DRAFT_MODEL, Feasibility, given_costs, judge
+from treespec.feasibility import (
+    BLOCK,
+    DRAFT_MODEL,
+    LEAST_TEXTS,
+    Feasibility,
+    given_costs,
+    judge,
+)
 from treespec.forwards import draft_models
 from treespec.job import Job
 from treespec.models.tokenizer import HuggingFaceTokenizer
 from treespec.ngram import ORDER, ngram_bits
+from treespec.preparing import check, prepare
 from treespec.profile_cache import about_pair, kept_profile
-from treespec.runner import check, prepare
 from treespec.walk import Written
 
 _OPTIONS: Mapping[str, float] = {
@@ -79,6 +86,12 @@ def parse_request(arguments: Sequence[str]) -> Request:
     if ratios and (costs or overrides):
         other = "costs=FILE" if costs else "a pair, whose costs are measured"
         raise TreespecError(f"{ratios[0]} does not go with {other}; leave one out")
+    if overrides and not any(text.lstrip("+").startswith("pair") for text in overrides):
+        raise TreespecError(
+            f"{overrides[0].partition('=')[0]} is no option of feasibility: "
+            f"{', '.join([*options, 'costs'])}; other keys need a pair beside them, "
+            "such as pair=qwen25_coder"
+        )
     if not (options["num_texts"] >= 1 and options["num_texts"].is_integer()):
         raise TreespecError(
             f"num_texts must be an integer >= 1, got {options['num_texts']:g}"
@@ -100,11 +113,14 @@ def text_report(request: Request) -> str:
         costs = given_costs(*ratios)
         source = (
             f"costs: a draft forward is taken to cost {ratios[0]:g} plain ones "
-            f"(draft_ratio), each further row of the target {ratios[1]:g} (row_ratio)"
+            f"(draft_ratio), each further row of the target {ratios[1]:g} (row_ratio)\n"
+            "note: these are assumptions, of which the intervals know nothing; measure "
+            "them with treespec profile and costs=FILE, or name a pair"
         )
     texts = [_in_words(excerpt) for excerpt in excerpts]
     unit = "words and signs, as without a model there are no tokens"
-    return _render(excerpts, texts, unit, judge(texts, costs), source, None)
+    found = judge(texts, costs, sources=[excerpt.source for excerpt in excerpts])
+    return _render(excerpts, texts, unit, found, source, None)
 
 
 def pair_report(request: Request, job: Job) -> str:
@@ -133,7 +149,8 @@ def pair_report(request: Request, job: Job) -> str:
         about = about_pair(prepared.environment["models"], job.config["drafter"])
         kept = kept_profile(decoder, about)
         costs, source = kept.profile.costs, f"costs: {kept.note}, {kept.path}"
-    found = judge(texts, costs, agreements)
+    sources = [excerpt.source for excerpt in excerpts]
+    found = judge(texts, costs, agreements, sources=sources)
     return _render(excerpts, texts, "tokens of the target", found, source, agreements)
 
 
@@ -192,10 +209,16 @@ def _render(
 ) -> str:
     num_tokens = sum(written.num_decoded for written in texts)
     lines = [
-        f"{len(texts)} texts, {num_tokens:,} steps of plain decoding ({unit})",
+        f"{_counted(excerpts)}, {num_tokens:,} steps of plain decoding ({unit})",
         f"compressibility: {_bits_per_byte(excerpts):.2f} bits per byte by an n-gram "
         f"model of order {ORDER} that learns as it reads (noise has 8)",
     ]
+    num_sources = len({excerpt.source for excerpt in excerpts})
+    if num_sources < LEAST_TEXTS:
+        lines.append(
+            f"note: blocks of {BLOCK} tokens are resampled for the intervals, as there "
+            f"are fewer than {LEAST_TEXTS} texts: they say nothing of other texts"
+        )
     if not any(excerpt.turns for excerpt in excerpts):
         lines.append(
             "note: no prompts with answers: lookup finds only what each text has "
@@ -214,6 +237,15 @@ def _render(
     if agreements is None:
         lines += ["", _break_even(found)]
     return "\n".join([*lines, source, "", found.verdict])
+
+
+def _counted(excerpts: Sequence[Excerpt]) -> str:
+    """Return how many texts there are, and in how many pieces."""
+    num_texts = len({excerpt.source for excerpt in excerpts})
+    texts = f"{num_texts} text{'s' * (num_texts != 1)}"
+    if num_texts == len(excerpts):
+        return texts
+    return f"{texts} ({len(excerpts)} pieces or turns)"
 
 
 def _break_even(found: Feasibility) -> str:

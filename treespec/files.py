@@ -6,6 +6,7 @@ file is told in the same words wherever it is met.
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -15,10 +16,11 @@ from typing import Any
 
 import yaml
 
-from treespec.errors import NumericalError, TreespecError
+from treespec.errors import DiskError, NumericalError, TreespecError
 
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 """What reading a file raises that is JSON and not what it should be."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 # The C parser is ten times as fast: a sweep has hundreds of configurations.
 _YAML: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -102,6 +104,23 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     text = json_text(content, indent=2) + "\n"
     partial.write_text(text, encoding="utf-8")
     os.replace(partial, path)
+
+
+def disk_error(where: Path, reason: OSError | str) -> TreespecError:
+    """Return the error for a place below ``output_root`` that cannot be written.
+
+    Args:
+        where: The place.
+        reason: Why; a full or broken disk is a ``DiskError``.
+    """
+    kind, said = TreespecError, str(reason)
+    if isinstance(reason, OSError):
+        said = reason.strerror or said
+        kind = DiskError if reason.errno in _FULL else kind
+    return kind(
+        f"output_root: cannot write to {where}: {said}. Make room there, or choose "
+        "another place with output_root=DIR."
+    )
 
 
 def _not_finite(content: object, where: str) -> str | None:

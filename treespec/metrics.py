@@ -1,7 +1,8 @@
-"""From records to numbers: every name of ``summary.json`` is defined once, here.
+"""From records to numbers: every name of ``summary.json`` is defined once.
 
-What a drafter's probabilities and a policy's forecasts are worth is defined in
-``reliability`` and ``forecasts``.
+Here those of all of a run and of its times; what became of drafts is in
+``acceptance_metrics``, what probabilities and forecasts are worth
+in ``reliability`` and ``forecasts``.
 
 Rules that hold throughout:
 
@@ -25,6 +26,20 @@ from typing import Any
 
 import numpy as np
 
+from treespec.acceptance_metrics import (
+    acceptance_by_depth,
+    acceptance_rate,
+    acceptance_rate_of_evaluated,
+    accepted_rank_histogram,
+    accepted_source_histogram,
+    mean,
+    mean_acceptance_length,
+    no_draft_rate,
+    node_acceptance,
+    num_accepted_per_step,
+    ratio,
+    skip_rate,
+)
 from treespec.forecasts import forecast_quality, reason_share
 from treespec.noise import repeat_noise
 from treespec.outcome import PromptOutcome
@@ -36,7 +51,6 @@ from treespec.stats import (
     detectable_ratio,
     geometric_mean,
     geometric_mean_interval,
-    wilson_interval,
 )
 from treespec.types import GenerationResult, StepRecord
 
@@ -69,7 +83,7 @@ def summarize(
     return {
         "baseline": baseline,
         **_summarize_group(outcomes),
-        "throughput_rps": _ratio(len(outcomes), wall_s),
+        "throughput_rps": ratio(len(outcomes), wall_s),
         "baseline_step_spread": baseline_step_spread(
             [step for outcome in outcomes for step in outcome.baseline.steps]
         ),
@@ -126,10 +140,10 @@ def _summarize_group(outcomes: Sequence[PromptOutcome]) -> Summary:
         **node_acceptance(speculative),
         "accepted_rank_histogram": accepted_rank_histogram(steps),
         "accepted_source_histogram": accepted_source_histogram(steps),
-        "mean_draft_forwards": _mean([step.num_draft_forwards for step in steps]),
-        "mean_candidates": _mean([step.num_candidates for step in steps]),
-        "mean_nodes": _mean([step.num_nodes for step in steps]),
-        "mean_depth": _mean([step.depth for step in steps]),
+        "mean_draft_forwards": mean([step.num_draft_forwards for step in steps]),
+        "mean_candidates": mean([step.num_candidates for step in steps]),
+        "mean_nodes": mean([step.num_nodes for step in steps]),
+        "mean_depth": mean([step.depth for step in steps]),
         "skip_rate": skip_rate(steps),
         "no_draft_rate": no_draft_rate(steps),
         "reason_share": reason_share(steps),
@@ -211,9 +225,20 @@ def by_prompt(outcomes: Sequence[PromptOutcome]) -> list[list[PromptOutcome]]:
     return list(turns.values())
 
 
+def mean_acceptance_length_by_prompt(
+    outcomes: Sequence[PromptOutcome],
+) -> float | None:
+    """Return the mean over prompts of each prompt's ``mean_acceptance_length``."""
+    lengths = [
+        mean_acceptance_length([step for o in turns for step in o.speculative.steps])
+        for turns in by_prompt(outcomes)
+    ]
+    return mean([length for length in lengths if length is not None])
+
+
 def tokens_per_second(results: Sequence[GenerationResult]) -> float | None:
     """Return decoded tokens per decode second of a request; prefill stands apart."""
-    return _ratio(
+    return ratio(
         sum(_num_decoded(result) for result in results),
         sum(result.decode_s for result in results),
     )
@@ -259,145 +284,6 @@ def _pooled_speedup(sums: Floats) -> Floats:
 # Acceptance
 
 
-def mean_acceptance_length(steps: Sequence[StepRecord]) -> float | None:
-    """Return committed tokens per target forward, recovered or bonus token included."""
-    return _mean([step.num_committed for step in steps])
-
-
-def mean_acceptance_length_by_prompt(
-    outcomes: Sequence[PromptOutcome],
-) -> float | None:
-    """Return the mean over prompts of each prompt's ``mean_acceptance_length``."""
-    lengths = [
-        mean_acceptance_length([step for o in turns for step in o.speculative.steps])
-        for turns in by_prompt(outcomes)
-    ]
-    return _mean([length for length in lengths if length is not None])
-
-
-def num_accepted_per_step(steps: Sequence[StepRecord]) -> float | None:
-    """Return accepted draft tokens per step: no recovered or bonus token."""
-    return _mean([step.num_accepted for step in steps])
-
-
-def acceptance_rate(steps: Sequence[StepRecord]) -> float | None:
-    """Return accepted draft tokens per drafted (and verified) node."""
-    return _ratio(
-        sum(step.num_accepted for step in steps),
-        sum(step.num_nodes for step in steps),
-    )
-
-
-def acceptance_rate_of_evaluated(steps: Sequence[StepRecord]) -> float | None:
-    """Return accepted per *evaluated* draft token of chains; ``None`` for trees.
-
-    A step evaluates what it accepts plus the one token it rejects, so this estimates
-    the overlap of draft and target law, sum of min(p, q) (2211.17192).
-    """
-    if any(step.width > 1 for step in steps):
-        return None
-    return _ratio(
-        sum(step.num_accepted for step in steps),
-        sum(_num_evaluated(step) for step in steps),
-    )
-
-
-def acceptance_by_depth(steps: Sequence[StepRecord]) -> Summary:
-    """Return acceptance at depth 1, 2, ... down to the deepest tree.
-
-    - ``acceptance_rate_by_depth``: steps that accepted a node at the depth, of all
-      steps; never rises with depth.
-    - ``acceptance_rate_by_depth_ci95``: its Wilson intervals.
-    - ``acceptance_rate_by_depth_conditional``: the same, of the steps whose accepted
-      path arrived one above at a node that has children; ``None`` where none did.
-    """
-    depths = range(1, max((step.depth for step in steps), default=0) + 1)
-    hits = [sum(step.num_accepted >= depth for step in steps) for depth in depths]
-    arrived = [sum(_num_evaluated(step) >= depth for step in steps) for depth in depths]
-    intervals = [wilson_interval(count, len(steps)) for count in hits]
-    return {
-        "acceptance_rate_by_depth": [_ratio(count, len(steps)) for count in hits],
-        "acceptance_rate_by_depth_ci95": [
-            [interval.low, interval.high]
-            for interval in intervals
-            if interval is not None
-        ],
-        "acceptance_rate_by_depth_conditional": [
-            _ratio(*counts) for counts in zip(hits, arrived, strict=True)
-        ],
-    }
-
-
-def _num_evaluated(step: StepRecord) -> int:
-    """Return at how many depths the step compared children with the target.
-
-    A recovered token tells that the accepted path ended at a node with children; a
-    bonus token, that it had none; a cut, that they were never compared.
-    """
-    return step.num_accepted + (step.num_nodes > 0 and step.next_kind == "recovered")
-
-
-def accepted_rank_histogram(steps: Sequence[StepRecord]) -> list[int]:
-    """Return how many accepted nodes were the first, second, ... of their siblings."""
-    counts = Counter(rank for step in steps for rank in step.accepted_ranks)
-    return [counts[rank] for rank in range(max(counts, default=-1) + 1)]
-
-
-def accepted_source_histogram(steps: Sequence[StepRecord]) -> dict[str, int]:
-    """Return how many accepted nodes each of the drafter's sources proposed."""
-    counts = Counter(source for step in steps for source in step.accepted_sources)
-    return dict(sorted(counts.items()))
-
-
-def node_acceptance(results: Sequence[GenerationResult]) -> Summary:
-    """Return how often a child was accepted, and how often one could have been.
-
-    A node is *evaluated* if it has children and the committed text arrived there; what
-    a stop or a length limit cut counts nowhere. ``None`` without traced nodes.
-
-    - ``node_acceptance``: evaluated nodes one of whose children was accepted, of all.
-    - ``optimal_node_acceptance``: mean over evaluated nodes of the best probability
-      that any rule could have there (``NodeTrace.optimal_acceptance``).
-    - ``node_acceptance_gap``: the second less the first; what the rule leaves on the
-      table. It scatters around the true gap, as accepting is a matter of chance. Rules
-      that look at whole paths (block, traversal) decide a node with the fate of others
-      in view, so below depth 1 they may exceed this optimum, and the gap be negative.
-    """
-    optima: list[float] = []
-    accepted: list[bool] = []
-    for result in results:
-        nodes = [node for node in result.traces if node.optimal_acceptance is not None]
-        families = {(node.step, node.parent): node.optimal_acceptance for node in nodes}
-        arrived = {
-            (node.step, node.parent) for node in nodes if node.verdict == "accepted"
-        }
-        optima += [optimum for optimum in families.values() if optimum is not None]
-        accepted += [family in arrived for family in families]
-    realised, optimal = _mean(accepted), _mean(optima)
-    gap = None if realised is None or optimal is None else optimal - realised
-    return {
-        "node_acceptance": realised,
-        "optimal_node_acceptance": optimal,
-        "node_acceptance_gap": gap,
-    }
-
-
-def skip_rate(steps: Sequence[StepRecord]) -> float | None:
-    """Return the share of steps whose budget was zero: speculation was off."""
-    return _ratio(sum(not _speculates(step) for step in steps), len(steps))
-
-
-def no_draft_rate(steps: Sequence[StepRecord]) -> float | None:
-    """Return the share of steps that might have drafted and found nothing to draft."""
-    return _ratio(
-        sum(_speculates(step) and step.num_nodes == 0 for step in steps), len(steps)
-    )
-
-
-def _speculates(step: StepRecord) -> bool:
-    return step.max_depth > 0 and step.max_nodes > 0
-
-
 # Time
 
 
@@ -416,7 +302,7 @@ def time_share(steps: Sequence[StepRecord]) -> dict[str, float | None]:
     measured = sum(phases.values())
     phases["overhead"] = max(sum(step.step_s for step in steps) - measured, 0.0)
     total = measured + phases["overhead"]
-    return {phase: _ratio(seconds, total) for phase, seconds in phases.items()}
+    return {phase: ratio(seconds, total) for phase, seconds in phases.items()}
 
 
 def baseline_step_spread(steps: Sequence[StepRecord]) -> float | None:
@@ -426,13 +312,13 @@ def baseline_step_spread(steps: Sequence[StepRecord]) -> float | None:
     """
     marks = _percentiles([step.step_s for step in steps], (50, 90))
     low, high = marks["p50"], marks["p90"]
-    return None if low is None or high is None else _ratio(high, low)
+    return None if low is None or high is None else ratio(high, low)
 
 
 def latency_ms(results: Sequence[GenerationResult]) -> dict[str, float | None]:
     """Return milliseconds from a request's admission to its last token."""
     values = [1e3 * (result.prefill_s + result.decode_s) for result in results]
-    return {**_percentiles(values, (50, 90, 99)), "mean": _mean(values)}
+    return {**_percentiles(values, (50, 90, 99)), "mean": mean(values)}
 
 
 def inter_token_ms(results: Sequence[GenerationResult]) -> dict[str, float | None]:
@@ -481,7 +367,7 @@ def exact_match(outcomes: Sequence[PromptOutcome]) -> float | None:
     lossy one. Sampled texts match only where the rule draws like plain decoding.
     """
     same = [o.speculative.tokens == o.baseline.tokens for o in outcomes]
-    return _mean(same)
+    return mean(same)
 
 
 def token_logprobs(outcomes: Sequence[PromptOutcome]) -> dict[str, float | None]:
@@ -506,7 +392,7 @@ def _mean_by_token(
 ) -> float | None:
     """Return the mean over tokens of what is known as a mean per text."""
     known = [(len(result.tokens), mean) for result, mean in means if mean is not None]
-    return _ratio(
+    return ratio(
         sum(count * mean for count, mean in known), sum(count for count, _ in known)
     )
 
@@ -518,14 +404,6 @@ def divergences(outcomes: Sequence[PromptOutcome]) -> list[dict[str, Any]]:
         for outcome in outcomes
         if outcome.divergence is not None
     ]
-
-
-def _ratio(numerator: float, denominator: float) -> float | None:
-    return numerator / denominator if denominator > 0 else None
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return _ratio(sum(values), len(values))
 
 
 def _percentiles(

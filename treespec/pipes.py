@@ -1,4 +1,7 @@
-"""Output that outlives its reader: ``treespec ... | head`` is no failure."""
+"""What is said to the user, and that it outlives whoever reads it.
+
+``treespec ... | head`` is no failure.
+"""
 
 from __future__ import annotations
 
@@ -45,3 +48,8 @@ def _patient(stream: io.TextIOWrapper) -> io.TextIOWrapper:
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )
+
+
+def say(text: str) -> None:
+    """Tell the user something that is no result."""
+    print(text, file=sys.stderr, flush=True)

@@ -6,7 +6,6 @@ when a chain pays.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 from treespec.closed_form import (
@@ -17,10 +16,11 @@ from treespec.closed_form import (
 )
 from treespec.costs import CostCurve, Costs
 from treespec.job import Job
+from treespec.pipes import say
+from treespec.preparing import check, prepare
 from treespec.profile import Point, Profile
 from treespec.profile_cache import KeptProfile, about_pair, kept_profile
 from treespec.roofline import Roofline
-from treespec.runner import check, prepare
 
 GAMMAS = (5, 10)
 """Lengths of the chains that the closed form is told for."""
@@ -37,7 +37,7 @@ def profile_of_job(job: Job) -> KeptProfile:
     check(job)
     prepared = prepare(job)
     about = about_pair(prepared.environment["models"], job.config["drafter"])
-    return kept_profile(prepared.decoder, about, force=job.settings.force, say=_say)
+    return kept_profile(prepared.decoder, about, force=job.settings.force, say=say)
 
 
 def render_profile(profile: Profile) -> str:
@@ -98,10 +98,6 @@ def _closed_form(costs: Costs) -> str:
             f"{_ms(each_s):>{len(head)}}"
         )
     return "\n".join(lines)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _ms(seconds: float) -> str:

@@ -14,11 +14,9 @@ from typing import Any
 import numpy as np
 
 from treespec.outcome import Pooling, PromptOutcome, Score
-from treespec.stats import Floats, bootstrap_interval, equivalence
+from treespec.stats import Floats, equivalence
 
-_SEED = 0
 _LEAST_PROMPTS = 5
-_LEVEL = 0.05
 _ORDERS = 4
 
 
@@ -29,12 +27,14 @@ def quality(outcomes: Sequence[PromptOutcome]) -> dict[str, dict[str, Any]]:
     - ``num_cut``: texts of either side that a length limit ended; cut answers can be
       right and yet count as wrong.
     - ``speculative``, ``baseline``: the measure of both sides.
-    - ``difference``: the first less the second; ``difference_ci95``: its paired BCa
-      interval over prompts; ``None`` for fewer than five.
+    - ``difference``: the first less the second.
     - ``margin``: the difference that was said not to matter.
-    - ``equivalence_ci90``, ``equivalence_p_value``: of two one-sided tests that the
-      difference is inside of the margin, on jackknife pseudo-values of the prompts.
-    - ``equivalent``: whether they show it, at 5%; ``None`` for fewer than five prompts.
+    - ``difference_ci90``, ``equivalence_p_value``: of two one-sided tests that the
+      difference is inside of the margin, on jackknife pseudo-values of the prompts;
+      ``None`` for fewer than five prompts.
+    - ``equivalent``: whether they show it, at 5%; ``None`` for fewer than five prompts,
+      and where the baseline itself is within the margin of 0, as then texts with
+      nothing right in them would pass.
     """
     names = dict.fromkeys(s.measure for outcome in outcomes for s in outcome.scores)
     return {name: _compared(outcomes, name) for name in names}
@@ -59,16 +59,13 @@ def _compared(outcomes: Sequence[PromptOutcome], name: str) -> dict[str, Any]:
         "speculative": float(pooled(total[:half], first.pooling)),
         "baseline": float(pooled(total[half:], first.pooling)),
         "difference": float(difference(total)),
-        "difference_ci95": None,
         "margin": first.margin,
-        "equivalence_ci90": None,
+        "difference_ci90": None,
         "equivalence_p_value": None,
         "equivalent": None,
     }
     if len(rows) < _LEAST_PROMPTS:
         return known
-    rng = np.random.default_rng(_SEED)
-    interval = bootstrap_interval(rows, difference, rng)
     # Pseudo-values make a mean of what is none (corpus BLEU), and change no mean.
     left_out = difference(total - rows)
     pseudo_values = len(rows) * known["difference"] - (len(rows) - 1) * left_out
@@ -76,10 +73,9 @@ def _compared(outcomes: Sequence[PromptOutcome], name: str) -> dict[str, Any]:
     assert found is not None
     return {
         **known,
-        "difference_ci95": None if interval is None else [interval.low, interval.high],
-        "equivalence_ci90": [found.interval.low, found.interval.high],
+        "difference_ci90": [found.interval.low, found.interval.high],
         "equivalence_p_value": found.p_value,
-        "equivalent": found.p_value < _LEVEL,
+        "equivalent": found.shown if known["baseline"] > first.margin else None,
     }
 
 

@@ -14,12 +14,13 @@ import json
 import os
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from treespec.errors import TreespecError
+from treespec.files import disk_error
 
 SWEEP_LOG = "sweep.jsonl"
 FORCE = "force="
@@ -70,11 +71,13 @@ class LogContent:
         plans: All commands, each once.
         keys: The run's key of each job that began.
         ends: How jobs ended; a job that began again has not.
+        num_unread: Whole lines that say nothing, as something broke them.
     """
 
     plans: list[Plan] = field(default_factory=list)
     keys: dict[JobWords, str] = field(default_factory=dict)
     ends: dict[JobWords, JobEnded] = field(default_factory=dict)
+    num_unread: int = 0
 
     @property
     def jobs(self) -> list[JobWords]:
@@ -139,10 +142,7 @@ class SweepLog:
             finally:
                 os.close(file)
         except OSError as error:
-            raise TreespecError(
-                f"output_root: cannot write to {self.path}: {error.strerror}. Make "
-                "room there, or choose another place with output_root=DIR."
-            ) from error
+            raise disk_error(self.path, error) from error
 
 
 def _append(file: int, row: dict[str, Any]) -> None:
@@ -162,9 +162,10 @@ def _content(written: bytes) -> LogContent:
     content = LogContent()
     for line in written.splitlines(keepends=True):
         if line.endswith(b"\n"):
-            # A line that a kill has torn, and another was begun behind, is no line.
-            with suppress(ValueError, KeyError, TypeError):
+            try:
                 _take(content, json.loads(line))
+            except (ValueError, KeyError, TypeError, RecursionError):
+                content.num_unread += 1
     return content
 
 
@@ -182,6 +183,8 @@ def _take(content: LogContent, row: dict[str, Any]) -> None:
     elif event == "ended":
         ended = JobEnded(int(row["code"]), str(row["message"]))
         content.ends[_words(row["job"])] = ended
+    else:
+        raise ValueError(f"unknown event {event!r}")
 
 
 def _words(row: Sequence[Any]) -> JobWords:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +11,10 @@ from typing import Any, Literal, get_args
 
 from treespec.errors import TreespecError
 from treespec.files import read_json
+from treespec.sinks.damage import damage
 from treespec.sinks.run_folder import STATUS, SUMMARY, is_busy, is_done
-from treespec.sweep_log import JobWords, LogContent, Plan, SweepLog
+from treespec.sweep_log import FORCE, JobWords, LogContent, Plan, SweepLog
+from treespec.untimed import NUM_JOBS_BESIDE
 
 State = Literal["done", "failed", "missing", "running"]
 """``missing`` is a job that has not begun, or was killed or interrupted;
@@ -32,6 +35,7 @@ class SweptJob:
         message: The same in a line.
         code: The exit code of its process, or what it would be.
         plan: The command that planned it, if one did.
+        needs_force: Whether nothing but force runs it again, as it counts as done.
     """
 
     words: JobWords
@@ -40,6 +44,14 @@ class SweptJob:
     message: str
     code: int
     plan: Plan | None
+    needs_force: bool = False
+
+    def again(self, cwd: str) -> str:
+        """Return what to type in ``cwd`` so that it is run."""
+        if self.needs_force:
+            return shlex.join(["treespec", *self.words, f"{FORCE}true"])
+        plan = self.plan or Plan(self.words, cwd, (self.words,))
+        return plan.again(cwd)
 
 
 def read_jobs(folder: Path, only: Iterable[JobWords] | None = None) -> list[SweptJob]:
@@ -66,7 +78,7 @@ def _read_job(folder: Path, job: JobWords, content: LogContent) -> SweptJob:
     run = folder / key if key is not None else None
     failed = None if ended is None or ended.code == 0 else ended.message
     state, message = run_state(run, failed)
-    code = _CODES[state] if ended is None else ended.code
+    code = _CODES[state] if ended is None or ended.code == 0 else ended.code
     return SweptJob(job, key, state, message, code, content.plan_of(job))
 
 
@@ -77,10 +89,11 @@ def run_state(run: Path | None, failed: str | None = None) -> tuple[State, str]:
         run: Its run's folder, whether or not there is one; ``None`` if it has no key.
         failed: How its process saw it fail; ``None`` if it did not.
     """
-    if run is not None and is_done(run):
-        return "done", _done_message(run)
     if run is not None and is_busy(run):
         return "running", f"another process is at it, {run}"
+    if run is not None and is_done(run):
+        broken = damage(run)
+        return ("done", _done_message(run)) if broken is None else ("failed", broken)
     if failed is not None:
         return "failed", failed
     return ("missing", "not begun") if run is None else _unfinished(run)
@@ -98,10 +111,12 @@ def _unfinished(run: Path) -> tuple[State, str]:
 
 def _done_message(run: Path) -> str:
     summary = json_if_whole(run / SUMMARY)
+    beside = summary.get(NUM_JOBS_BESIDE)
     speedup, length = summary.get("speedup"), summary.get("mean_acceptance_length")
     told = [
         f"speed-up {speedup:.2f}x" if isinstance(speedup, float) else "",
         f"{length:.2f} tokens/forward" if isinstance(length, float) else "",
+        f"no speed, as other jobs ran beside it: {beside}" if beside else "",
         str(run),
     ]
     return ", ".join(word for word in told if word)
@@ -137,8 +152,7 @@ def count_states(jobs: Sequence[SweptJob]) -> str:
 
 def commands_for(jobs: Iterable[SweptJob], cwd: str) -> list[str]:
     """Return the commands that run some jobs: those that planned them, each once."""
-    plans = [job.plan or Plan(job.words, cwd, (job.words,)) for job in jobs]
-    return list(dict.fromkeys(plan.again(cwd) for plan in plans))
+    return list(dict.fromkeys(job.again(cwd) for job in jobs))
 
 
 def json_if_whole(path: Path) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The jobs of a command: each attempted, told to the log of its sweep, summed up.
 
-With ``cli.py`` and ``build.py`` the only file that knows Hydra: which jobs a command
-has is Hydra's to say.
+One of the files that know Hydra: which jobs a command has is Hydra's to say.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
 
 from hydra import compose, initialize_config_dir
@@ -24,7 +24,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from treespec.errors import TreespecError
+from treespec.errors import DiskError, TreespecError
+from treespec.files import read_yaml
 from treespec.sweep_log import FORCE, JobEnded, JobWords, Plan, SweepLog
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ OK, FAILED, BAD_INPUT, NOT_LOSSLESS, BUSY, INTERRUPTED = 0, 1, 2, 3, 4, 130
 """Exit codes; ``BUSY``: all that is not done is being run by other processes."""
 
 MULTIRUN = ("-m", "--multirun")
-_WITH_VALUE = ("--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd")
+_CONFIG_PATH, _CONFIG_NAME = ("--config-path", "-cp"), ("--config-name", "-cn")
+_WITH_VALUE = (*_CONFIG_PATH, *_CONFIG_NAME, "--config-dir", "-cd")
 _SEARCH_PATH = "hydra.searchpath="
 _PLACES = ("output_root=", "sweep_name=")
 
@@ -136,19 +138,38 @@ class CommandWords:
         """
         parsed = OverridesParser.create().parse_overrides(list(self.overrides))
         shared = [str(o.input_line) for o in parsed if not o.is_sweep_override()]
-        where = self._flag("--config-path", "-cp") or conf
+        where = self.flag(*_CONFIG_PATH) or conf
         with initialize_config_dir(str(Path(where).absolute()), **version_base):
-            name = self._flag("--config-name", "-cn") or "config"
+            name = self.flag(*_CONFIG_NAME) or "config"
             config: DictConfig = compose(name, shared)
             return config
 
-    def _flag(self, *names: str) -> str | None:
+    def flag(self, *names: str) -> str | None:
         """Return the value of a flag, which follows it or an equals sign in it."""
         for place, flag in enumerate(self.flags):
             name, equals, value = flag.partition("=")
             if name in names:
-                return value if equals else self.flags[place + 1]
+                following = self.flags[place + 1 : place + 2]
+                return value if equals else next(iter(following), None)
         return None
+
+
+def check_config_path(words: CommandWords) -> None:
+    """Refuse a folder whose ``config.yaml`` cannot be what a job is repeated from.
+
+    Raises:
+        TreespecError: There is none, or it holds no keys and values.
+    """
+    where = words.flag(*_CONFIG_PATH)
+    if where is None or not Path(where).is_dir():
+        return  # Hydra tells that there is no folder
+    path = Path(where) / f"{words.flag(*_CONFIG_NAME) or 'config'}.yaml"
+    if path.exists():
+        read_yaml(path, "give the folder of a run whose config.yaml is whole")
+        return
+    runs = sorted(found.parent for found in Path(where).glob(f"*/{path.name}"))
+    hint = f"; it holds runs, such as {runs[0]}: name one" if runs else ""
+    raise TreespecError(f"--config-path: {where} has no {path.name}{hint}")
 
 
 def _choices(override: Override) -> list[str]:
@@ -181,6 +202,8 @@ class Jobs:
             ended = self._run(config, words, log)
             if log is not None and ended.code != BUSY:
                 log.end(words, ended)
+        except DiskError as error:
+            return FAILED, str(error)
         except TreespecError as error:
             return BAD_INPUT, str(error)
         return ended.code, ended.message
@@ -238,6 +261,8 @@ class Jobs:
             report = run(job, self._models)
         except RunBusyError as error:
             return JobEnded(BUSY, str(error))
+        except DiskError as error:
+            return JobEnded(FAILED, str(error))
         except TreespecError as error:
             return JobEnded(BAD_INPUT, str(error))
         except LosslessViolationError as error:
@@ -245,11 +270,9 @@ class Jobs:
             return JobEnded(NOT_LOSSLESS, f"{error}; see {job.folder}")
         # One job must not take the others with it, not even by leaving Python.
         except (Exception, SystemExit) as error:
-            reason = " ".join(str(error).split())
-            where = ""
-            if job is not None and (job.folder / "status.json").is_file():
-                where = f"; the traceback is in {job.folder}/status.json"
-            return JobEnded(FAILED, f"{type(error).__name__}: {reason}{where}")
+            return JobEnded(
+                FAILED, _failure(error, None if job is None else job.folder)
+            )
         word = "finished before" if report.skipped else "done"
         speedup = report.summary["speedup"]
         told = "" if speedup is None else f"speed-up {speedup:.2f}x, "
@@ -286,6 +309,15 @@ class Jobs:
         here = _places(words)
         own = tuple(job for job in jobs if _places(job) == here)
         return Plan(self._command, self._cwd, own)
+
+
+def _failure(error: BaseException, folder: Path | None) -> str:
+    """Return an error that nobody foresaw in a line, and where to look for it."""
+    told = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    if folder is not None and (folder / "status.json").is_file():
+        return f"{told}; the traceback is in {folder}/status.json"
+    frames = extract_tb(error.__traceback__)
+    return f"{told} ({frames[-1].filename}, line {frames[-1].lineno})"
 
 
 def _places(words: JobWords) -> list[str]:

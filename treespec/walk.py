@@ -70,7 +70,8 @@ class Walk:
     Attributes:
         written: The text.
         steps: The steps, in its order.
-        runs_model: Whether each drafted token costs a forward of the draft model.
+        runs_model: Whether each drafted token costs a forward of the draft model, the
+            first of which reads the prompt.
     """
 
     written: Written
@@ -183,8 +184,11 @@ def block_seconds(costs: Costs, walk: Walk, block: int) -> list[list[float]]:
         rows[(length - first) // block][0] += costs.target(1, length) + costs.step_s
     for step in walk.steps:
         seconds = costs.target(1 + step.num_drafted, step.length) + costs.step_s
-        if walk.runs_model:
-            seconds += step.num_drafted * costs.draft(1, step.length)
+        if walk.runs_model and step.num_drafted:
+            # Before the first step the draft model has read nothing.
+            num_read, before = (first, 0) if step.length == first else (1, step.length)
+            seconds += costs.draft(num_read, before)
+            seconds += (step.num_drafted - 1) * costs.draft(1, step.length)
         rows[(step.length - first) // block][1] += step.weight * seconds
     return rows
 

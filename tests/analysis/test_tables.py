@@ -9,10 +9,11 @@ import pytest
 from tests.analysis.conftest import write_run
 from tests.analysis.test_plots import PROFILE
 from tests.outcomes import make_outcome, make_result, make_step, make_steps
+from treespec.acceptance_metrics import node_acceptance
 from treespec.analysis import load_results, results_of, tables
 from treespec.datasets.base import turn_id
 from treespec.errors import TreespecError
-from treespec.metrics import node_acceptance, summarize
+from treespec.metrics import summarize
 from treespec.outcome import PromptOutcome
 from treespec.stats import wilson_interval
 from treespec.types import NodeTrace

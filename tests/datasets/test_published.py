@@ -195,7 +195,7 @@ def test_another_file_than_the_pinned_one_is_not_kept(served, tmp_path):
 def test_half_a_file_is_refused(served):
     longer = replace(served, num_rows=80)
     with pytest.raises(TreespecError, match=r"has 80 rows, but .* gave 2"):
-        published_prompts(longer, None, dict)
+        published_prompts(longer, None, lambda row: row.content)
 
 
 @pytest.mark.parametrize("value", ["1", "true", "ON"])

@@ -27,6 +27,7 @@ settings: {price: 2.0, margins: {least: 0.1}}
 """
 ANSWER = """
 import pandas as pd
+import rules
 from engine import Answer, Measured, Study
 from treespec.analysis import plots
 
@@ -42,7 +43,10 @@ def answer(measured: Measured) -> Answer:
         charts={"depth": plots.acceptance_by_depth(measured.results)},
     )
 
-STUDY = Study(answer=answer)
+STUDY = Study(
+    answer=answer,
+    rules={"price": rules.positive, "margins": rules.record(least=rules.number(0, 1))},
+)
 """
 
 

@@ -119,6 +119,16 @@ def test_the_index_names_studies_that_are_not_measured_yet(module, home):
         (["made_up", "seed=-1"], "seed must be an integer >= 0, got -1"),
         (["made_up", "seed=1,2"], "seed=1,2"),
         (["made_up", "settings.price=["], "settings.price: cannot read '['"),
+        (["made_up", "settings.price=abc"], "price must be a number, got 'abc'"),
+        (["made_up", "settings.price=.nan"], "price must be a number, got nan"),
+        (["made_up", "settings.price=true"], "price must be a number, got True"),
+        (["made_up", "settings.price=0"], "settings.price must be a number > 0, got 0"),
+        (["made_up", "settings.margins=null"], "must be keys with values"),
+        (["made_up", "settings.margins={}"], "settings.margins.least is missing"),
+        (
+            ["made_up", "settings.margins.least=2"],
+            "settings.margins.least must be a number >= 0 and <= 1, got 2",
+        ),
     ],
 )
 def test_a_mistake_is_told_in_one_line_before_anything_runs(
@@ -189,3 +199,39 @@ def test_numbers_in_tables_are_rounded_to_be_read(module):
 def test_the_committed_index_is_that_of_the_reports_beside_it(module):
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
     assert module("report").indexed(FOLDER, text) == text
+
+
+WRONG = {
+    "adaptive_gamma": ("block=0", "ease_by=constant_9", "easy_from=1.5"),
+    "article_table": (
+        "article=null", "article.gamma_5.latency_ms=0", "cost_ratios=[]",
+        "cost_ratios=abc", "tasks=[code]",
+    ),
+    "cost_benefit": (
+        "machines=[]", "machines=[{name: a}]", "tokens_per_request=1.5", "reserve=1",
+        "price_ratios=[0]", "acceptance_changes=[up]",
+        "machines=[{name: a, price_per_hour: 1, memory_gib: 1, disk: 1}]",
+    ),
+    "draft_choice": ("names=3", "sampled=[nobody]"),
+    "predictability": ("costs_of=nobody",),
+    "sampling_modes": ("rules=null", "law_check.num_texts=0", "law_check.jobs=[x]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"), [(n, s) for n, wrong in WRONG.items() for s in wrong]
+)
+def test_a_study_tells_a_wrong_setting_before_its_first_job(
+    study, module, name, setting
+):
+    """Else it costs all of a study's measurements, and ends in a traceback."""
+    ended = study(name, f"settings.{setting}", home=FOLDER)
+    assert ended.code == 2
+    assert len(ended.err.strip().splitlines()) == 1
+    assert setting.partition("=")[0].partition("[")[0] in ended.errors[0]
+
+
+def test_every_setting_of_every_study_has_a_rule(module):
+    for name in module("engine").study_names(FOLDER):
+        plan, study = module("engine").read_plan(FOLDER, name), module(name).STUDY
+        assert set(plan.settings) == set(study.rules), name

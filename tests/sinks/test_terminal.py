@@ -8,7 +8,7 @@ import pytest
 from tests.outcomes import STEP_S, make_outcome
 from tests.sinks.runs import make_outcomes, make_run, record
 from treespec.metrics import summarize
-from treespec.outcome import FAR, Divergence, Quality, Repeat
+from treespec.outcome import FAR, Divergence, Quality, Repeat, Score
 from treespec.sinks.terminal import TerminalSink, render
 
 
@@ -154,6 +154,34 @@ def test_every_divergence_is_told_with_its_margin_and_noise():
     many = [make_outcome(str(i), lossless="tie", divergence=tie) for i in range(9)]
     assert _render(many).endswith("and 3 more in prompts.jsonl")
     assert "margin" not in _render([make_outcome("b")])
+
+
+@pytest.mark.parametrize(
+    ("both", "words"),
+    [
+        (0.0, "no verdict, as texts with nothing right would be within 0.1"),
+        (0.5, "shown to be equal within 0.1"),
+    ],
+)
+def test_equality_of_quality_is_told_with_the_interval_it_was_judged_by(both, words):
+    outcomes = [
+        replace(
+            make_outcome(f"p{i}"),
+            scores=(Score("rate", "mean", 1.0, 0.1, (both, 1.0), (both, 1.0)),),
+        )
+        for i in range(60)
+    ]
+    table = " ".join(_render(outcomes).split())
+    assert words in table
+    assert "(90% interval -0.0" in table
+
+
+def test_a_speed_up_over_other_code_says_so():
+    """Over ``generate`` without a cache it was 193x, and not for speculation."""
+    outcomes = [make_outcome(str(i)) for i in range(6)]
+    table = render(summarize(outcomes, wall_s=1.0, baseline="hf_no_cache"))
+    assert "over hf_no_cache: other code, so not by speculation alone" in table
+    assert "other code" not in _render(outcomes)
 
 
 def test_table_ends_with_where_the_files_are(tmp_path):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from treespec.datasets.base import AbstractDataset, Prompt, choose
-from treespec.datasets.published import PublishedFile, check_path, published_prompts
+from treespec.datasets.files import Row
+from treespec.datasets.published import AbstractPublishedDataset, PublishedFile
 
 FILE = PublishedFile(
     name="GSM8K",
@@ -18,7 +18,7 @@ _ASK = "\n\nThink step by step, and end with the line: #### NUMBER"
 
 
 @dataclass(frozen=True, slots=True)
-class Gsm8kDataset(AbstractDataset):
+class Gsm8kDataset(AbstractPublishedDataset):
     """The test set of GSM8K: 1319 questions, each with a worked answer.
 
     The question is asked through the chat template, and asks for the answer's last line
@@ -28,29 +28,13 @@ class Gsm8kDataset(AbstractDataset):
         path: ``test.jsonl``, or the hub's Parquet file; ``None`` fetches the former.
     """
 
-    path: str | None = None
+    file: ClassVar[PublishedFile] = FILE
 
-    def __post_init__(self) -> None:
-        """Check the path."""
-        check_path(self.path)
-
-    def load(self, num_prompts: int | None) -> list[Prompt]:
-        """Return the prompts; see the base class for which ones."""
-        prompts = published_prompts(FILE, self.path, _Numbered())
-        return choose(prompts, num_prompts)
-
-
-class _Numbered:
-    """Names the rows, which have no names, by their place."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        self.count += 1
+    def adapted(self, row: Row) -> dict[str, Any]:
+        """Return the keys of a prompt; rows have no names, so their place is one."""
         return {
-            "id": f"gsm8k/{self.count}",
+            "id": f"gsm8k/{row.number}",
             "category": "math",
-            "turns": [row["question"] + _ASK],
-            "reference": row["answer"],
+            "turns": [row.content["question"] + _ASK],
+            "reference": row.content["answer"],
         }

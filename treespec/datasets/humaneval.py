@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from treespec.datasets.base import AbstractDataset, Prompt, choose
+from treespec.datasets.files import Row
 from treespec.datasets.published import (
     PublishedFile,
     check_path,
@@ -60,18 +61,18 @@ class HumanEvalDataset(AbstractDataset):
         path = self.path or str(_own_file())
         return choose(published_prompts(FILE, path, self._adapted), num_prompts)
 
-    def _adapted(self, row: dict[str, Any]) -> dict[str, Any]:
-        prompt = row["prompt"]
-        solution = "canonical_solution"
+    def _adapted(self, row: Row) -> dict[str, Any]:
+        given, solution = row.content, "canonical_solution"
+        prompt = given["prompt"]
         return {
-            "id": row["task_id"] if "task_id" in row else row["id"],
+            "id": given["task_id"] if "task_id" in given else given["id"],
             "category": "code",
             "turns": [_ASK.format(prompt) if self.chat else prompt],
             "chat": self.chat,
-            "reference": row[solution] if solution in row else row["reference"],
+            "reference": given[solution] if solution in given else given["reference"],
             "prompt": prompt,
-            "test": row["test"],
-            "entry_point": row["entry_point"],
+            "test": given["test"],
+            "entry_point": given["entry_point"],
         }
 
 

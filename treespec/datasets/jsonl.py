@@ -87,8 +87,8 @@ def _prompt(row: Row) -> Prompt:
     if not chat and len(turns) > 1:
         raise TreespecError(f"{where}: chat=false takes one turn, got {len(turns)}")
     return Prompt(
-        id=_text(row, "id"),
-        category=_text(row, "category"),
+        id=_line(row, "id"),
+        category=_line(row, "category"),
         turns=tuple(turns),
         chat=chat,
         reference=content.get("reference"),
@@ -103,6 +103,17 @@ def _code_test(row: Row, turn: str) -> CodeTest | None:
     before = Row(row.number, row.where, known)
     names = ("prompt", "test", "entry_point")
     return CodeTest(*(_text(before, name) for name in names))
+
+
+def _line(row: Row, key: str) -> str:
+    """Return a text that tables have room for."""
+    value = _text(row, key)
+    if not value.isprintable():
+        raise TreespecError(
+            f"{row.where}: {key} must be in one line, without control characters, got "
+            f"{value!r}"
+        )
+    return value
 
 
 def _text(row: Row, key: str) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from treespec.datasets.base import AbstractDataset, Prompt, choose
-from treespec.datasets.published import PublishedFile, check_path, published_prompts
+from treespec.datasets.files import Row
+from treespec.datasets.published import AbstractPublishedDataset, PublishedFile
 
 FILE = PublishedFile(
     name="MT-Bench",
@@ -28,30 +28,23 @@ CATEGORIES = (
 
 
 @dataclass(frozen=True, slots=True)
-class MtBenchDataset(AbstractDataset):
+class MtBenchDataset(AbstractPublishedDataset):
     """MT-Bench's ``question.jsonl``: 80 conversations of two turns.
 
     Attributes:
         path: The file; ``None`` fetches it.
     """
 
-    path: str | None = None
+    file: ClassVar[PublishedFile] = FILE
 
-    def __post_init__(self) -> None:
-        """Check the path."""
-        check_path(self.path)
-
-    def load(self, num_prompts: int | None) -> list[Prompt]:
-        """Return the prompts; see the base class for which ones."""
-        return choose(published_prompts(FILE, self.path, _adapted), num_prompts)
-
-
-def _adapted(row: dict[str, Any]) -> dict[str, Any]:
-    # The hub has copies that call these fields prompt_id and prompt.
-    keys = [key for key in ("question_id", "prompt_id") if key in row]
-    return {
-        "id": str(row[keys[0] if keys else "id"]),
-        "category": row["category"],
-        "turns": row["turns"] if "turns" in row else row["prompt"],
-        "reference": row.get("reference"),
-    }
+    def adapted(self, row: Row) -> dict[str, Any]:
+        """Return the keys of a prompt."""
+        given = row.content
+        # The hub has copies that call these fields prompt_id and prompt.
+        names = [name for name in ("question_id", "prompt_id") if name in given]
+        return {
+            "id": str(given[names[0] if names else "id"]),
+            "category": given["category"],
+            "turns": given["turns"] if "turns" in given else given["prompt"],
+            "reference": given.get("reference"),
+        }

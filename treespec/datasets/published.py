@@ -9,14 +9,15 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, ClassVar
 from urllib.request import urlopen
 
-from treespec.datasets.base import Prompt
+from treespec.datasets.base import AbstractDataset, Prompt, choose
 from treespec.datasets.files import Row, file_rows
 from treespec.datasets.jsonl import prompts_of
 from treespec.errors import FetchError, TreespecError
@@ -27,6 +28,9 @@ DEADLINE_S = 30.0
 _TIMEOUT_S = 10.0
 _MOST_BYTES = 1 << 26
 _YES = ("1", "true", "yes", "on")
+
+
+Adapted = Callable[[Row], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +50,35 @@ class PublishedFile:
     sha256: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class AbstractPublishedDataset(AbstractDataset):
+    """A published file whose rows become prompts.
+
+    Attributes:
+        path: Where the user has the file, or a part of it; ``None`` fetches it.
+        file: The file.
+    """
+
+    path: str | None = None
+
+    file: ClassVar[PublishedFile]
+
+    def __post_init__(self) -> None:
+        """Check the path."""
+        check_path(self.path)
+
+    def load(self, num_prompts: int | None) -> list[Prompt]:
+        """Return the prompts; see the base class for which ones."""
+        prompts = published_prompts(self.file, self.path, self.adapted)
+        return choose(prompts, num_prompts)
+
+    @abstractmethod
+    def adapted(self, row: Row) -> dict[str, Any]:
+        """Return the keys of ``JsonlDataset`` for one of the file's rows."""
+
+
 def published_prompts(
-    file: PublishedFile,
-    path: str | None,
-    adapted: Callable[[dict[str, Any]], dict[str, Any]],
+    file: PublishedFile, path: str | None, adapted: Adapted
 ) -> list[Prompt]:
     """Return the prompts of a published file.
 
@@ -87,13 +116,9 @@ def check_path(path: object) -> None:
         )
 
 
-def _adapted(
-    row: Row,
-    file: PublishedFile,
-    adapted: Callable[[dict[str, Any]], dict[str, Any]],
-) -> Row:
+def _adapted(row: Row, file: PublishedFile, adapted: Adapted) -> Row:
     try:
-        return Row(row.number, row.where, adapted(row.content))
+        return Row(row.number, row.where, adapted(row))
     except (KeyError, TypeError, AttributeError) as error:
         raise TreespecError(
             f"{row.where}: is no row of {file.name} ({type(error).__name__}: {error}); "

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from treespec.datasets.base import AbstractDataset, Prompt, choose
+from treespec.datasets.files import Row
 from treespec.datasets.mt_bench import CATEGORIES
-from treespec.datasets.published import PublishedFile, check_path, published_prompts
+from treespec.datasets.published import AbstractPublishedDataset, PublishedFile
 
 FILE = PublishedFile(
     name="Spec-Bench",
@@ -20,7 +20,7 @@ MULTI_TURN = "multi_turn"
 
 
 @dataclass(frozen=True, slots=True)
-class SpecBenchDataset(AbstractDataset):
+class SpecBenchDataset(AbstractPublishedDataset):
     """Spec-Bench's ``question.jsonl``: 480 prompts, 80 of each of six kinds.
 
     The conversations of MT-Bench have eight categories there, and are one here
@@ -30,22 +30,15 @@ class SpecBenchDataset(AbstractDataset):
         path: The file; ``None`` fetches it.
     """
 
-    path: str | None = None
+    file: ClassVar[PublishedFile] = FILE
 
-    def __post_init__(self) -> None:
-        """Check the path."""
-        check_path(self.path)
-
-    def load(self, num_prompts: int | None) -> list[Prompt]:
-        """Return the prompts; see the base class for which ones."""
-        return choose(published_prompts(FILE, self.path, _adapted), num_prompts)
-
-
-def _adapted(row: dict[str, Any]) -> dict[str, Any]:
-    category = row["category"]
-    return {
-        "id": str(row["question_id"] if "question_id" in row else row["id"]),
-        "category": MULTI_TURN if category in CATEGORIES else category,
-        "turns": row["turns"],
-        "reference": row.get("reference"),
-    }
+    def adapted(self, row: Row) -> dict[str, Any]:
+        """Return the keys of a prompt."""
+        given = row.content
+        category = given["category"]
+        return {
+            "id": str(given["question_id"] if "question_id" in given else given["id"]),
+            "category": MULTI_TURN if category in CATEGORIES else category,
+            "turns": given["turns"],
+            "reference": given.get("reference"),
+        }

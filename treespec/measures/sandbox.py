@@ -27,6 +27,7 @@ from treespec.errors import TreespecError, require_integer, require_number
 
 CHILD = Path(__file__).with_name("sandbox_child.py")
 LEAST_MEMORY_MB = 64
+MOST_S = 86_400
 _MOST_OUTPUT_BYTES = 1 << 20
 _MOST_ANSWER_BYTES = 4096
 _START_S = 3.0
@@ -63,8 +64,10 @@ class Sandbox:
     def __post_init__(self) -> None:
         """Check both limits."""
         require_number("timeout_s", self.timeout_s)
-        if not self.timeout_s > 0:
-            raise TreespecError(f"timeout_s must be above 0, got {self.timeout_s}")
+        if not 0 < self.timeout_s <= MOST_S:
+            raise TreespecError(
+                f"timeout_s must be above 0 and at most {MOST_S}, got {self.timeout_s}"
+            )
         require_integer("memory_mb", self.memory_mb, LEAST_MEMORY_MB)
 
     def run(self, program: str) -> Trial:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,13 +25,8 @@ def read_table(path: Path, schema: pa.Schema, way_out: str = "") -> pa.Table:
         TreespecError: There is no such file, it is torn, or has other columns.
     """
     end = f"; {way_out}" if way_out else ""
-    try:
-        # Four times as fast as read_table where files are small and many.
-        with path.open("rb") as opened, pq.ParquetFile(opened) as file:
-            table = file.read(use_threads=False)
-    except (OSError, pa.ArrowException) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        raise TreespecError(f"{path}: cannot be read: {reason}{end}") from error
+    with _opened(path, end) as file:
+        table = file.read(use_threads=False)
     try:
         expect_keys(dict.fromkeys(table.column_names), schema.names)
     except TreespecError as error:
@@ -41,3 +38,24 @@ def read_table(path: Path, schema: pa.Schema, way_out: str = "") -> pa.Table:
             f"{path}: its columns have not the types and order of layout {SCHEMA}{end}"
         )
     return table
+
+
+def check_table(path: Path) -> None:
+    """Refuse a file that is no table any more, from its footer alone.
+
+    Raises:
+        TreespecError: There is no such file, or it is torn.
+    """
+    with _opened(path):
+        pass
+
+
+@contextmanager
+def _opened(path: Path, end: str = "") -> Iterator[pq.ParquetFile]:
+    try:
+        # Four times as fast as read_table where files are small and many.
+        with path.open("rb") as opened, pq.ParquetFile(opened) as file:
+            yield file
+    except (OSError, pa.ArrowException) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise TreespecError(f"{path}: cannot be read: {reason}{end}") from error

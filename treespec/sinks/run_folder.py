@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from treespec.errors import TreespecError
-from treespec.files import json_text
+from treespec.files import disk_error, json_text
 from treespec.metrics import Summary
 from treespec.outcome import PromptOutcome
 from treespec.sinks.base import AbstractSink, RunInfo, RunStatus, status_of
@@ -76,6 +76,18 @@ def is_busy(folder: Path) -> bool:
     return False
 
 
+def reopen(folder: Path) -> None:
+    """Take ``DONE`` from a run whose files are broken: it is to be decoded anew.
+
+    Raises:
+        RunBusyError: Another process is at it already.
+        TreespecError: The disk refuses.
+    """
+    with _disk(folder), ExitStack() as always:
+        always.callback(os.close, _lock(folder))
+        (folder / DONE).unlink(missing_ok=True)
+
+
 class RunFolderSink(AbstractSink):
     """Writes ``config.yaml``, ``env.json``, the records, the summary and the status.
 
@@ -99,9 +111,9 @@ class RunFolderSink(AbstractSink):
             while not existing.exists() and existing != existing.parent:
                 existing = existing.parent
         if not existing.is_dir():
-            raise _disk_error(folder, f"{existing} is not a folder")
+            raise disk_error(folder, f"{existing} is not a folder")
         if not os.access(existing, os.W_OK | os.X_OK):
-            raise _disk_error(folder, f"{existing} is not writable")
+            raise disk_error(folder, f"{existing} is not writable")
 
     def open(self, run: RunInfo) -> None:
         """Write what is known before the first prompt."""
@@ -254,11 +266,4 @@ def _disk(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _disk_error(folder, error.strerror or str(error)) from error
-
-
-def _disk_error(folder: Path, reason: str) -> TreespecError:
-    return TreespecError(
-        f"output_root: cannot write to {folder}: {reason}. Make room there, or choose "
-        "another place with output_root=DIR."
-    )
+        raise disk_error(folder, error) from error

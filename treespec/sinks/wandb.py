@@ -43,6 +43,7 @@ _RESERVED = {
     "x_disable_machine_info": True,
 }
 _PROBE_S = 3.0
+_NOT_IN_PROJECTS, _MOST_CHARACTERS = "/\\#?%:", 128  # W&B's own rule
 _DATA_DIR = "WANDB_DATA_DIR"
 
 OWN = "_treespec"
@@ -82,6 +83,12 @@ class WandbSink(AbstractSink):
         if mode not in MODES:
             raise TreespecError(
                 f"wandb.mode must be one of {', '.join(MODES)}, got {mode!r}"
+            )
+        is_name = isinstance(project, str) and 0 < len(project) <= _MOST_CHARACTERS
+        if not is_name or not set(project).isdisjoint(_NOT_IN_PROJECTS):
+            raise TreespecError(
+                f"wandb.project must be a text of at most {_MOST_CHARACTERS} "
+                f"characters, none of them in {_NOT_IN_PROJECTS}, got {project!r}"
             )
         self.mode = mode
         self.project = project

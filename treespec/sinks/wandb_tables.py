@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from treespec.metrics import acceptance_by_depth, summarize_prompt
+from treespec.acceptance_metrics import acceptance_by_depth
+from treespec.metrics import summarize_prompt
 from treespec.outcome import PromptOutcome
 from treespec.stats import wilson_interval
 from treespec.untimed import without_speeds

@@ -12,6 +12,7 @@ from treespec.analysis.look import NUM_STYLES
 from treespec.analysis.results import Results
 
 _MAX_NOTES = 3
+_PROMPT = ["id", "category", "turn", "num_prompt_tokens"]
 _DODGE = 0.06
 
 
@@ -26,10 +27,11 @@ def counted(number: int, word: str) -> str:
 
 
 def about_prompts(results: Results) -> str:
-    """Return how many prompts a chart's numbers are from."""
+    """Return how many prompts a chart's numbers are from; runs may share them."""
+    num_prompts = len(results.prompts[_PROMPT].drop_duplicates())
     num_runs = results.prompts["run"].nunique()
     spread = f" in {num_runs} runs" if num_runs > 1 else ""
-    return counted(len(results.prompts), "prompt") + spread
+    return counted(num_prompts, "prompt") + spread
 
 
 def notes(results: Results, shown: Sequence[str]) -> tuple[str, ...]:

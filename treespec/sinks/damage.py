@@ -1,0 +1,54 @@
+"""Whether the files of a finished run are still what was written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from treespec.errors import TreespecError
+from treespec.files import read_json, read_text, read_yaml
+from treespec.sinks.parquet import check_table
+from treespec.sinks.run_folder import (
+    CONFIG,
+    ENVIRONMENT,
+    NODES,
+    PROMPTS,
+    STATUS,
+    STEPS,
+    SUMMARY,
+)
+
+
+def damage(folder: Path) -> str | None:
+    """Return what is broken of a finished run; ``None`` if all its files are whole.
+
+    Looks for what a full disk, a torn copy or an editor does: a file that is missing,
+    cut or no longer of its format. What the files say is the reader's to judge, so that
+    a run of another version is whole.
+    """
+    try:
+        status = read_json(folder / STATUS)
+        read_json(folder / ENVIRONMENT)
+        read_json(folder / SUMMARY)
+        read_yaml(folder / CONFIG)
+        _check_lines(folder / PROMPTS, status.get("num_prompts"))
+        check_table(folder / STEPS)
+        if (folder / NODES).exists():
+            check_table(folder / NODES)
+    except TreespecError as error:
+        return str(error)
+    return None
+
+
+def _check_lines(path: Path, num_prompts: object) -> None:
+    """Refuse a file that has not one JSON line for each prompt."""
+    lines = read_text(path).splitlines()
+    if len(lines) != num_prompts:
+        raise TreespecError(
+            f"{path}: has {len(lines)} lines, but the run had {num_prompts!r} prompts"
+        )
+    for number, line in enumerate(lines, start=1):
+        try:
+            json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise TreespecError(f"{path}: line {number}: not JSON: {error}") from error
