@@ -504,13 +504,28 @@ def test_a_repetition_penalty_holds_for_both_sides(command, read_runs):
 
 
 @pytest.mark.parametrize("content", ["{", "null", "[]", "{}", '{"lossless": null}'])
-def test_a_finished_run_whose_summary_is_torn_is_told_apart(command, tmp_path, content):
+def test_a_finished_run_whose_summary_is_torn_is_redone(command, tmp_path, content):
     command()
     (done,) = tmp_path.glob("outputs/*/*/DONE")
     (done.parent / "summary.json").write_text(content)
     ended = command()
+    assert ended.code == 0
+    assert "note: this run was finished, but its files broke" in ended.err
+    assert json.loads((done.parent / "summary.json").read_text())["lossless"]
+
+
+def test_a_summary_of_another_layout_is_left_to_the_version_that_wrote_it(
+    command, tmp_path
+):
+    command()
+    (done,) = tmp_path.glob("outputs/*/*/DONE")
+    status = done.parent / "status.json"
+    status.write_text(status.read_text().replace('"schema": ', '"schema": 9'))
+    (done.parent / "summary.json").write_text('{"of": "the future"}')
+    ended = command()
     assert ended.code == 2
     assert "use force=true to run it again" in ended.errors[0]
+    assert done.exists()
 
 
 def test_a_tokenizer_of_another_model_is_named(command, tiny_files, tmp_path):

@@ -6,7 +6,6 @@ differ are the five strategies.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from treespec.outcome import PromptOutcome
 from treespec.sinks.reader import Run, read_run
 from treespec.sinks.run_folder import STATUS, is_done
 from treespec.sinks.wandb import flatten
+from treespec.sweep_state import run_state
 from treespec.untimed import NUM_JOBS_BESIDE
 
 Kind = Literal["planner", "fixed", "adaptive"]
@@ -130,26 +130,15 @@ def _read_runs(folder: Path) -> tuple[list[Run], list[str]]:
     left_out: list[str] = []
     for path in sorted(path for path in folder.iterdir() if path.is_dir()):
         if not is_done(path):
-            left_out += _unfinished(path)
+            if (path / STATUS).exists():
+                state, message = run_state(path)
+                left_out.append(f"{path.name}: {state}: {message}")
             continue
         try:
             runs.append(read_run(path))
         except TreespecError as error:
             left_out.append(f"{path.name}: {error}")
     return runs, left_out
-
-
-def _unfinished(path: Path) -> list[str]:
-    """Say how far a run got; nothing of a folder that is none."""
-    try:
-        status = json.loads((path / STATUS).read_text(encoding="utf-8"))
-        word, error = status["status"], status["error"]
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return [f"{path.name}: {STATUS} cannot be read"]
-    reason = "" if error is None else f": {error}"
-    return [f"{path.name}: {word}{reason}"]
 
 
 def _why(left_out: Sequence[str]) -> str:

@@ -16,6 +16,11 @@ import torch
 from torch import Tensor
 
 from treespec.acceptance import Greedy
+from treespec.acceptance_metrics import (
+    acceptance_rate,
+    mean_acceptance_length,
+    num_accepted_per_step,
+)
 from treespec.analysis.live import results_from
 from treespec.analysis.results import Results, one_run
 from treespec.analysis.schema import (
@@ -29,11 +34,6 @@ from treespec.controllers import Constant
 from treespec.decoder import SpeculativeDecoder
 from treespec.drafters import AbstractDrafter
 from treespec.errors import TreespecError
-from treespec.metrics import (
-    acceptance_rate,
-    mean_acceptance_length,
-    num_accepted_per_step,
-)
 from treespec.models.table import TableModel
 from treespec.policies import AbstractDraftPolicy
 from treespec.sinks.rows import step_sums

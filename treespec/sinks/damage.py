@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 from treespec.errors import TreespecError
-from treespec.files import read_json, read_text, read_yaml
+from treespec.files import MALFORMED, read_json, read_text, read_yaml
 from treespec.sinks.parquet import check_table
+from treespec.sinks.rows import SCHEMA
 from treespec.sinks.run_folder import (
     CONFIG,
     ENVIRONMENT,
@@ -17,26 +18,31 @@ from treespec.sinks.run_folder import (
     STEPS,
     SUMMARY,
 )
+from treespec.sinks.terminal import render
 
 
 def damage(folder: Path) -> str | None:
     """Return what is broken of a finished run; ``None`` if all its files are whole.
 
     Looks for what a full disk, a torn copy or an editor does: a file that is missing,
-    cut or no longer of its format. What the files say is the reader's to judge, so that
-    a run of another version is whole.
+    cut or no longer of its format, a summary without its numbers. A run of another
+    layout is whole as long as its files are: the version that wrote it can read it.
     """
     try:
         status = read_json(folder / STATUS)
         read_json(folder / ENVIRONMENT)
-        read_json(folder / SUMMARY)
+        summary = read_json(folder / SUMMARY)
         read_yaml(folder / CONFIG)
         _check_lines(folder / PROMPTS, status.get("num_prompts"))
         check_table(folder / STEPS)
         if (folder / NODES).exists():
             check_table(folder / NODES)
+        if status.get("schema") == SCHEMA:
+            render(summary)
     except TreespecError as error:
         return str(error)
+    except MALFORMED as error:
+        return f"{folder / SUMMARY}: is no summary ({type(error).__name__}: {error})"
     return None
 
 
