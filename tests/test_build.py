@@ -5,7 +5,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from treespec import build
+from treespec import parts
 from treespec.acceptance import SampleAndMatch
 from treespec.build import build_job
 from treespec.drafters import Cascade, DraftModel, PromptLookup, TokenRecycling
@@ -278,9 +278,9 @@ def test_newer_hydra_gets_the_list_of_what_may_be_built(monkeypatch):
         given.update(arguments)
         return real(config)
 
-    real = build.instantiate
-    monkeypatch.setattr(build, "instantiate", instantiate)
-    monkeypatch.setattr(build, "_HYDRA", (1, 4))
+    real = parts.instantiate
+    monkeypatch.setattr(parts, "instantiate", instantiate)
+    monkeypatch.setattr(parts, "_HYDRA", (1, 4))
     monkeypatch.setenv("TREESPEC_PLUGINS", "one,two")
     build_job(composed(), trusted=["three.Policy"])
     assert given["_execution_whitelist_"] == [

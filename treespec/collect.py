@@ -113,16 +113,17 @@ def _unplanned(run: Path) -> SweptJob:
 
 
 def _load(folder: Path, job: SweptJob) -> tuple[SweptJob, dict[str, Any]]:
-    """Return a job and its row; one whose files are torn has failed."""
+    """Return a job and its row; it has failed if its files say what they must not."""
     loaded = None
     try:
         if job.run_key is not None and (folder / job.run_key).is_dir():
             loaded = load_folder(folder / job.run_key)
     except TreespecError as error:
-        finished = job.state == "done"
-        job = replace(
-            job, state="failed", message=str(error), code=1, needs_force=finished
-        )
+        # Of one that is not done, its state has said what there is to say.
+        if job.state == "done":
+            job = replace(
+                job, state="failed", message=str(error), code=1, needs_force=True
+            )
     row: dict[str, Any] = {} if loaded is None else _run_row(loaded)
     own = {
         "run_key": job.run_key,

@@ -24,7 +24,7 @@ def test_no_folder_of_this_machine_gets_into_a_report(study, home, tmp_path):
     study("made_up", home=home)
     report = (tmp_path / RUN / "made_up.md").read_text()
     assert str(tmp_path) not in report
-    assert "pair.target.path=target" in report
+    assert "pair.target.path=DIR/target" in report
     assert "target, float32" in report
 
 

@@ -145,7 +145,7 @@ def test_the_kernel_refuses_what_gets_past_the_audit_hook(tmp_path):
 @pytest.mark.parametrize(
     ("limits", "says"),
     [
-        ((0, 256), "timeout_s must be above 0, got 0"),
+        ((0, 256), "timeout_s must be above 0 and at most 86400, got 0"),
         (("x", 256), "timeout_s must be a number"),
         ((1.0, 1), "memory_mb must be an integer >= 64"),
     ],
