@@ -1,5 +1,6 @@
 """The sandbox is attacked: whatever a program does, it fails, and the run goes on."""
 
+import math
 import subprocess
 import sys
 import tempfile
@@ -146,6 +147,7 @@ def test_the_kernel_refuses_what_gets_past_the_audit_hook(tmp_path):
     ("limits", "says"),
     [
         ((0, 256), "timeout_s must be above 0 and at most 86400, got 0"),
+        ((math.inf, 256), "at most 86400, got inf"),
         (("x", 256), "timeout_s must be a number"),
         ((1.0, 1), "memory_mb must be an integer >= 64"),
     ],
