@@ -255,6 +255,10 @@ def test_a_prompt_draws_from_its_own_seed_whatever_its_neighbours(
         ("wandb.project=a/b", "wandb.project must be a text of at most 128 characters"),
         ("wandb.project=null", "wandb.project must be a text of at most 128"),
         ("quality.bleu.margin=1", "quality.bleu.margin: the measure is not in use"),
+        (
+            "quality=bleu quality.bleu.margn=1",
+            "unknown key quality.bleu.margn. Did you mean quality.bleu.margin?",
+        ),
         ("quality.none.margin=1", "unknown key quality.none.margin"),
         ("--config-path=no_such", "Primary config directory not found. Check that"),
     ],

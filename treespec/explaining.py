@@ -54,14 +54,15 @@ def _explain_missing(error: MissingConfigException) -> str:
 
 
 def _explain_unknown_key(key: str, cause: BaseException | None) -> str:
+    node = getattr(cause, "parent_node", None)
+    names = [str(name) for name in node] if isinstance(node, DictConfig) else []
     measure = key.split(".")[1] if key.startswith("quality.") else ""
-    if (config_folder() / "quality" / f"{measure}.yaml").is_file():
+    is_known = (config_folder() / "quality" / f"{measure}.yaml").is_file()
+    if is_known and "_target_" not in names:
         return (
             f"{key}: the measure is not in use; choose it as well, with "
             f"quality={measure}, or quality=[{measure},...] for several"
         )
-    node = getattr(cause, "parent_node", None)
-    names = [str(name) for name in node] if isinstance(node, DictConfig) else []
     prefix = key.rpartition(".")[0]
     known = [f"{prefix}.{name}" if prefix else name for name in names]
     known = [n for n in known if n != "hydra" and not n.endswith("_target_")]
