@@ -180,12 +180,14 @@ def speedup(outcomes: Sequence[PromptOutcome]) -> float | None:
 def speedup_ci95(outcomes: Sequence[PromptOutcome]) -> list[float] | None:
     """Return the 95% BCa interval of ``speedup`` over prompts, paired.
 
-    ``None`` for fewer than five prompts: resampling so few says nothing of others.
+    ``None`` for fewer than five prompts that decoded something: resampling so few says
+    nothing of others.
     """
-    if len(by_prompt(outcomes)) < MIN_PROMPTS_FOR_INTERVAL:
+    rows = _decode_rows(outcomes)
+    if len(rows) < MIN_PROMPTS_FOR_INTERVAL:
         return None
     rng = np.random.default_rng(BOOTSTRAP_SEED)
-    interval = bootstrap_interval(_decode_rows(outcomes), _pooled_speedup, rng)
+    interval = bootstrap_interval(rows, _pooled_speedup, rng)
     return None if interval is None else [interval.low, interval.high]
 
 

@@ -7,19 +7,25 @@ tokens are the draft, at no cost or written by the draft model.
 Measured seconds hold the noise of the machine, and the fastest of many noisy runs looks
 faster than it is. So regret is told in three ways: of seconds, of seconds over those of
 the plain decoding that each run did in turns with its own, which takes a drift of the
-machine between runs away, and of seconds by the cost profile, which have no noise.
+machine between runs away, and of seconds by the cost profile, which have no noise. Each
+is told against the strategy that is best by it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from treespec.closed_form import break_even_acceptance
 from treespec.costs import Costs
-from treespec.metrics import BOOTSTRAP_SEED, MIN_PROMPTS_FOR_INTERVAL, speedup
+from treespec.metrics import (
+    BOOTSTRAP_SEED,
+    MIN_PROMPTS_FOR_INTERVAL,
+    by_prompt,
+    speedup,
+)
 from treespec.outcome import PromptOutcome
 from treespec.pricing import chain_draft_s, free_draft_s, planned_s, priced_s
 from treespec.stats import Floats, Interval, bootstrap_interval
@@ -37,12 +43,14 @@ class Regret:
     """A planner and the best fixed strategy on some prompts.
 
     Attributes:
-        best: The fixed strategy with the fewest seconds per token.
+        best: The fixed strategy with the fewest seconds per token: ``ratio`` is to it.
         ratio: The planner's seconds per token over the best one's, less 1.
         interval: Its 95% interval over prompts, paired; ``None`` for fewer than five.
             The best strategy is taken as given.
-        of_speedup: As ``ratio``, each side over the plain decoding of its own run.
-        priced: As ``ratio``, with the seconds of the cost profile.
+        of_speedup: As ``ratio``, each side over the plain decoding of its own run, to
+            the strategy with the largest such speed-up.
+        priced: As ``ratio``, with the seconds of the cost profile, to the strategy with
+            the fewest of them.
     """
 
     best: Contender
@@ -153,7 +161,7 @@ def _category_regret(sweep: Sweep, costs: Costs, category: str) -> CategoryRegre
     results = [outcome.speculative for outcome in own.outcomes]
     return CategoryRegret(
         category=category,
-        num_prompts=len(results),
+        num_prompts=len(by_prompt(own.outcomes)),
         num_decoded=sum(map(_num_decoded, results)),
         regret=_regret(own, fixed, costs),
         bounds=_bounds(results, costs, sweep),
@@ -176,17 +184,18 @@ def _regret(own: Contender, fixed: Sequence[Contender], costs: Costs) -> Regret 
         return None
     rows, best = min(rivals, key=lambda pair: _token_s(pair[0]))
     paired = np.hstack([measured, rows])
-    priced = np.hstack([_priced_rows(own, costs), _priced_rows(best, costs)])
+    priced = [_token_s(_priced_rows(rival, costs)) for _, rival in rivals]
+    speedups = [speedup(rival.outcomes) for _, rival in rivals]
     interval = None
-    if len(paired) >= MIN_PROMPTS_FOR_INTERVAL:
+    if (paired[:, [1, 3]].min(axis=1) > 0).sum() >= MIN_PROMPTS_FOR_INTERVAL:
         rng = np.random.default_rng(BOOTSTRAP_SEED)
         interval = bootstrap_interval(paired, _pooled_regret, rng)
     return Regret(
         best=best,
         ratio=float(_pooled_regret(paired.sum(axis=0))),
         interval=interval,
-        of_speedup=_regret_of_speedup(own.outcomes, best.outcomes),
-        priced=float(_pooled_regret(priced.sum(axis=0))),
+        of_speedup=_regret_of_speedup(own.outcomes, speedups),
+        priced=_token_s(_priced_rows(own, costs)) / min(priced) - 1,
     )
 
 
@@ -199,24 +208,31 @@ def _pooled_regret(sums: Floats) -> Floats:
 
 
 def _regret_of_speedup(
-    own: Sequence[PromptOutcome], best: Sequence[PromptOutcome]
+    own: Sequence[PromptOutcome], rivals: Sequence[float | None]
 ) -> float | None:
-    own_speedup, best_speedup = speedup(own), speedup(best)
-    if not own_speedup or best_speedup is None:
-        return None
-    return best_speedup / own_speedup - 1
+    own_speedup = speedup(own)
+    best = max((rival for rival in rivals if rival is not None), default=None)
+    return None if not own_speedup or best is None else best / own_speedup - 1
 
 
 def _measured_rows(contender: Contender) -> Floats:  # [P, 2]
-    """Return decode seconds and decoded tokens of each prompt."""
-    results = [outcome.speculative for outcome in contender.outcomes]
-    rows = [(result.decode_s, _num_decoded(result)) for result in results]
-    return np.array(rows, dtype=np.float64).reshape(-1, 2)
+    """Return decode seconds and decoded tokens of each prompt, its turns summed."""
+    return _rows(contender, lambda result: result.decode_s)
 
 
 def _priced_rows(contender: Contender, costs: Costs) -> Floats:  # [P, 2]
-    results = [outcome.speculative for outcome in contender.outcomes]
-    rows = [(priced_s(costs, result), _num_decoded(result)) for result in results]
+    """As ``_measured_rows``, with the seconds of the cost profile."""
+    return _rows(contender, lambda result: priced_s(costs, result))
+
+
+def _rows(contender: Contender, seconds: Callable[[GenerationResult], float]) -> Floats:
+    rows = [
+        (
+            sum(seconds(turn.speculative) for turn in turns),
+            sum(_num_decoded(turn.speculative) for turn in turns),
+        )
+        for turns in by_prompt(contender.outcomes)
+    ]
     return np.array(rows, dtype=np.float64).reshape(-1, 2)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from treespec.errors import TreespecError
+from treespec.metrics import PLAIN as BASELINE
 from treespec.outcome import PromptOutcome
 from treespec.sinks.reader import Run, read_run
 from treespec.sinks.run_folder import STATUS, is_done
@@ -197,6 +198,11 @@ def _check_alike(folder: Path, run: Run, chosen: Run) -> None:
         raise TreespecError(
             f"{folder}: the rule of {key} is lossy: its time compares with that of no "
             "lossless run; move it out of the folder"
+        )
+    if run.summary["baseline"] != BASELINE:
+        raise TreespecError(
+            f"{folder}: {key} has baseline={run.summary['baseline']}, and regret takes "
+            f"the baseline for plain decoding; sweep with baseline={BASELINE}"
         )
     if run.config.get("max_concurrent", 1) != 1:
         raise TreespecError(

@@ -29,6 +29,11 @@ SPEEDS = frozenset(
         "ttft_ms",
         "step_time_ratio",
         "median_step_time_ratio",
+        *(
+            f"{side}{name}"
+            for side in ("", "baseline_")
+            for name in ("prefill_s", "decode_s", "token_times_s")
+        ),
     }
 )
 """Names of numbers that are times, or made of times."""

@@ -36,6 +36,7 @@ from treespec.sinks.run_folder import (
 from treespec.sinks.wandb import flatten
 from treespec.untimed import NUM_JOBS_BESIDE, without_speeds
 
+_CLOCKED = ("draft_s", "plan_s", "verify_s", "accept_s", "commit_s", "step_s")
 _WAY_OUT = "run it again with force=true, or load it with the version that wrote it"
 
 
@@ -109,6 +110,8 @@ def _load_folder(folder: Path) -> LoadedRun:
     if summary.get(NUM_JOBS_BESIDE):
         prompts = [without_speeds(prompt) for prompt in prompts]
     steps = _table(folder / STEPS, STEP_SCHEMA, needed=done)
+    if summary.get(NUM_JOBS_BESIDE):
+        steps = _untimed(steps)
     traced = done and config.get("trace") == "nodes"
     drafted = traced and bool(pc.any(pc.greater(steps["num_nodes"], 0)).as_py())
     return LoadedRun(
@@ -119,6 +122,15 @@ def _load_folder(folder: Path) -> LoadedRun:
         nodes=_table(folder / NODES, NODE_SCHEMA, needed=drafted),
         settings=setting_rows("", config),
     )
+
+
+def _untimed(steps: pa.Table) -> pa.Table:
+    """Return steps without the seconds that they took."""
+    for place, column in enumerate(STEP_SCHEMA):
+        if column.name in _CLOCKED:
+            nulls = pa.nulls(len(steps), column.type)
+            steps = steps.set_column(place, column, nulls)
+    return steps
 
 
 def status_word(status: Mapping[str, Any], done: bool) -> str:

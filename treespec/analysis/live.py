@@ -130,7 +130,8 @@ def summary_columns(flat: Mapping[str, Any]) -> Row:
     """Return the columns of ``runs`` that a flattened summary determines."""
     low, high = flat.get("speedup_ci95") or (None, None)
     numbers = {column: flat.get(key) for column, key in SUMMARY_COLUMNS.items()}
-    return {"speedup_low": low, "speedup_high": high, **numbers}
+    about = {"baseline": flat.get("baseline")}
+    return {**about, "speedup_low": low, "speedup_high": high, **numbers}
 
 
 def setting_rows(run: str, config: Mapping[str, Any]) -> list[Row]:

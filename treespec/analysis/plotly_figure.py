@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
 
 import plotly.graph_objects as go
@@ -26,9 +27,14 @@ def draw(chart: Chart) -> go.Figure:
         vertical_spacing=0.06,
         row_heights=heights,
     )
+    listed: set[str] = set()
     for row, panel in enumerate(chart.panels, start=1):
         for mark in panel.marks:
             trace = _spans(mark) if isinstance(mark, Spans) else _points(mark, panel)
+            # A run that is in several panels is listed once, and hidden in all of them.
+            is_new = bool(mark.name) and mark.name not in listed
+            trace.update(legendgroup=mark.name, showlegend=is_new)
+            listed.add(mark.name)
             figure.add_trace(trace, row=row, col=1)
             if isinstance(mark, Points) and mark.stars:
                 figure.add_trace(_stars(mark), row=row, col=1)
@@ -77,7 +83,6 @@ def _points(points: Points, panel: Panel) -> go.Scatter:
         x=points.x,
         y=[y + points.dodge for y in points.y] if panel.categories else points.y,
         name=_plain(points.name),
-        showlegend=bool(points.name),
         mode="+".join(mode for mode, wanted in modes.items() if wanted) or "none",
         line={
             "color": style.colour,
@@ -140,9 +145,9 @@ def _add_guide(figure: go.Figure, guide: Guide, panel: Panel, row: int) -> None:
     line = {"color": PALE, "dash": "dot", "width": 1}
     place: dict[str, Any] = {"row": row, "col": 1}
     if guide.kind == "x":
-        figure.add_vline(x=guide.value, line=line, **place)
+        figure.add_vline(x=guide.value, line=line, **_called(guide), **place)
     elif guide.kind == "y":
-        figure.add_hline(y=guide.value, line=line, **place)
+        figure.add_hline(y=guide.value, line=line, **_called(guide), **place)
     else:
         points = [mark for mark in panel.marks if isinstance(mark, Points)]
         ends = [0.0, max((x for mark in points for x in mark.x), default=1.0)]
@@ -154,6 +159,18 @@ def _add_guide(figure: go.Figure, guide: Guide, panel: Panel, row: int) -> None:
         figure.add_trace(trace, **place)
 
 
+def _called(guide: Guide) -> dict[str, Any]:
+    """Return what writes a guide's name beside it, as on paper."""
+    return {"annotation_text": _plain(guide.name)} if guide.name else {}
+
+
+def _whole_step(panel: Panel) -> int:
+    """Return the distance of whole ticks of which there are about ten."""
+    points = [mark for mark in panel.marks if isinstance(mark, Points)]
+    largest = max((x for mark in points for x in mark.x), default=1.0)
+    return max(1, ceil(largest / 10))
+
+
 def _set_axes(figure: go.Figure, panel: Panel, row: int) -> None:
     place: dict[str, Any] = {"row": row, "col": 1}
     figure.update_xaxes(type=panel.x_scale, range=panel.x_range, **place)
@@ -161,7 +178,7 @@ def _set_axes(figure: go.Figure, panel: Panel, row: int) -> None:
         title_text=panel.y_label, type=panel.y_scale, range=panel.y_range, **place
     )
     if panel.has_whole_x:
-        figure.update_xaxes(tickformat="d", **place)
+        figure.update_xaxes(tick0=0, dtick=_whole_step(panel), **place)
     if panel.categories:
         names = [_plain(name) for name in panel.categories]
         figure.update_yaxes(

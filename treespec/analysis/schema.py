@@ -96,6 +96,7 @@ _WORDS = (
     "controller",
     "acceptance",
     "verifier",
+    "baseline",
     "trace",
 )
 _SETTINGS = ("max_depth", "max_width", "max_nodes", "max_new_tokens", "max_concurrent")

@@ -6,8 +6,11 @@ function nextNode(direction) {
     .sort((a, b) => tree.x[a] - tree.x[b] || depths[a] - depths[b]);
   const at = order.indexOf(state.node) + direction;
   const node = order[Math.max(0, Math.min(order.length - 1, at))];
+  const hasFocus = $("tree").contains(document.activeElement);
   choose(node);
   reveal(node);
+  // Whoever walks by Tab goes on from where the arrows have led, and hears it.
+  if (hasFocus) nodeGroups[node]?.focus({ preventScroll: true });
 }
 function toggleTheme() {
   const { dataset } = document.documentElement;

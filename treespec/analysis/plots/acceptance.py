@@ -47,7 +47,7 @@ def acceptance_by_depth(results: Results) -> Chart:
             height=0.8,
         ),
     ]
-    n = f"{counted(num_steps, 'step')}, {about_prompts(results)}"
+    n = f"{counted(num_steps, 'step')}, {about_prompts(results, frame)}"
     return chart(f"{title} (n = {n})", panels, results, frame)
 
 
@@ -65,5 +65,5 @@ def acceptance_by_rank(results: Results) -> Chart:
         has_whole_x=True,
     )
     num_judged = int(frame["num_judged"].sum())
-    n = f"{counted(num_judged, 'judged node')}, {about_prompts(results)}"
+    n = f"{counted(num_judged, 'judged node')}, {about_prompts(results, frame)}"
     return chart(f"{title} (n = {n})", [panel], results, frame)

@@ -23,7 +23,9 @@ def rule_and_bound(results: Results) -> Chart:
     frame = tables.rule_and_bound(results)
     title = "Acceptance rule against the optimal bound"
     if frame.empty:
-        return nothing(title, results, _NOT_TRACED, frame)
+        traced = (results.runs["trace"] == "nodes").any()
+        why = "No node was drafted." if traced else _NOT_TRACED
+        return nothing(title, results, why, frame)
     marks: list[Points] = []
     for kind in kinds(results, frame):
         rule = rates(kind, "depth")
@@ -45,5 +47,5 @@ def rule_and_bound(results: Results) -> Chart:
         has_whole_x=True,
     )
     num_evaluated = int(frame["num_evaluated"].sum())
-    n = f"{counted(num_evaluated, 'evaluated node')}, {about_prompts(results)}"
+    n = f"{counted(num_evaluated, 'evaluated node')}, {about_prompts(results, frame)}"
     return chart(f"{title} (n = {n})", [panel], results, frame)

@@ -59,7 +59,7 @@ def reliability(results: Results, num_bins: int = 10) -> Chart:
         *too_many(frame.assign(kind=kind_of), "kind"),
         *notes_of(results, list(frame["run"].unique())),
     )
-    title = f"{title} (n = {n}, {about_prompts(results)})"
+    title = f"{title} (n = {n}, {about_prompts(results, frame)})"
     return Chart(title, (panel,), told, frame)
 
 
@@ -88,5 +88,6 @@ def expected_and_realised(results: Results, num_bins: int = 8) -> Chart:
         marks=marks,
         guides=(_DIAGONAL,),
     )
-    n = f"{counted(int(frame['num_steps'].sum()), 'step')}, {about_prompts(results)}"
+    num_steps = int(frame["num_steps"].sum())
+    n = f"{counted(num_steps, 'step')}, {about_prompts(results, frame)}"
     return chart(f"{title} (n = {n})", [panel], results, frame)

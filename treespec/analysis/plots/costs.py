@@ -12,6 +12,7 @@ from treespec.analysis.plots.shared import (
     floats,
     kinds,
     nothing,
+    why_untimed,
 )
 from treespec.analysis.results import Results
 from treespec.analysis.tables.costs import SIZES
@@ -74,7 +75,8 @@ def measured_costs(results: Results) -> Chart:
     frame = tables.measured_costs(results)
     title = "Cost of verifying"
     if frame.empty:
-        return nothing(title, results, "No step was timed.", frame)
+        why = "No step of one request alone was timed."
+        return nothing(title, results, why_untimed(results, why), frame)
     marks: list[Points] = []
     for kind in kinds(results, frame):
         rows = kind.rows

@@ -12,6 +12,7 @@ from treespec.analysis.plots.shared import (
     floats,
     kinds,
     nothing,
+    why_untimed,
 )
 from treespec.analysis.results import Results
 
@@ -21,7 +22,8 @@ def break_even(results: Results) -> Chart:
     frame = tables.break_even(results)
     title = "Does a tree pay?"
     if frame.empty or frame["break_even"].isna().all():
-        return nothing(title, results, "No step was timed on both sides.", frame)
+        why = why_untimed(results, "No step was timed on both sides.")
+        return nothing(title, results, why, frame)
     marks: list[Points] = []
     for kind in list(kinds(results, frame))[:NUM_STYLES]:
         rows = kind.rows
@@ -51,5 +53,6 @@ def break_even(results: Results) -> Chart:
         marks=tuple(marks),
         has_whole_x=True,
     )
-    n = f"{counted(int(frame['num_steps'].sum()), 'step')}, {about_prompts(results)}"
+    num_steps = int(frame["num_steps"].sum())
+    n = f"{counted(num_steps, 'step')}, {about_prompts(results, frame)}"
     return chart(f"{title} (n = {n})", [panel], results, frame)

@@ -10,9 +10,10 @@ import pandas as pd
 from treespec.analysis.chart import Chart, Panel, Points
 from treespec.analysis.look import NUM_STYLES
 from treespec.analysis.results import Results
+from treespec.datasets.base import prompt_id
+from treespec.metrics import PLAIN
 
 _MAX_NOTES = 3
-_PROMPT = ["id", "category", "turn", "num_prompt_tokens"]
 _DODGE = 0.06
 
 
@@ -26,12 +27,28 @@ def counted(number: int, word: str) -> str:
     return f"{number:,} {word}" + ("" if number == 1 else "s")
 
 
-def about_prompts(results: Results) -> str:
-    """Return how many prompts a chart's numbers are from; runs may share them."""
-    num_prompts = len(results.prompts[_PROMPT].drop_duplicates())
-    num_runs = results.prompts["run"].nunique()
+def about_prompts(results: Results, frame: pd.DataFrame) -> str:
+    """Return how many prompts a chart's numbers are from; runs may share them.
+
+    Args:
+        results: The runs.
+        frame: The rows that are drawn, with their ``run``.
+    """
+    drawn = results.prompts[results.prompts["run"].isin(set(frame["run"]))]
+    num_runs = drawn["run"].nunique()
+    num_prompts = len(drawn)
+    if drawn["id"].notna().all():  # W&B alone knows no names
+        turns = zip(drawn["id"], drawn["turn"].fillna(1), strict=True)
+        names = [prompt_id(str(name), int(turn)) for name, turn in turns]
+        num_prompts = len(set(zip(names, drawn["category"], strict=True)))
     spread = f" in {num_runs} runs" if num_runs > 1 else ""
     return counted(num_prompts, "prompt") + spread
+
+
+def plain_words(results: Results) -> str:
+    """Return what speed-ups are over: plain decoding, or the baselines of the runs."""
+    names = sorted(set(results.runs["baseline"].dropna()) - {PLAIN})
+    return f"as the baseline ({', '.join(names)})" if names else "without speculation"
 
 
 def notes(results: Results, shown: Sequence[str]) -> tuple[str, ...]:
@@ -57,6 +74,15 @@ def _listed(names: Sequence[str]) -> str:
     head = ", ".join(names[:_MAX_NOTES])
     rest = len(names) - _MAX_NOTES
     return head if rest <= 0 else f"{head} and {rest} more"
+
+
+def why_untimed(results: Results, otherwise: str) -> str:
+    """Return why no run has a speed: others ran beside it, or another reason."""
+    if (results.runs["num_jobs_beside"].fillna(0) > 0).any():
+        return "No speed is known: other jobs ran beside these runs on their device."
+    if (results.runs["status"] == "done").any():
+        return otherwise
+    return "No run was finished."
 
 
 def nothing(title: str, results: Results, why: str, frame: pd.DataFrame) -> Chart:
@@ -91,14 +117,15 @@ def kinds(results: Results, frame: pd.DataFrame) -> Iterator[Kind]:
         yield Kind(labels[run], style, dodge, frame[frame["run"] == run])
 
 
-def too_many(frame: pd.DataFrame, column: str = "run") -> tuple[str, ...]:
+def too_many(
+    frame: pd.DataFrame, column: str = "run", most: int = NUM_STYLES
+) -> tuple[str, ...]:
     """Return the note that not all kinds are drawn, if that is so."""
     number = frame[column].nunique()
-    if number <= NUM_STYLES:
+    if number <= most:
         return ()
     return (
-        f"the first {NUM_STYLES} of {number} runs; choose with results.where or "
-        "results.only",
+        f"the first {most} of {number} runs; choose with results.where or results.only",
     )
 
 
@@ -117,8 +144,12 @@ def rates(kind: Kind, x: str, y: str = "rate", *, prefix: str = "") -> Points:
 
 
 def chart(
-    title: str, panels: Sequence[Panel], results: Results, frame: pd.DataFrame
+    title: str,
+    panels: Sequence[Panel],
+    results: Results,
+    frame: pd.DataFrame,
+    most: int = NUM_STYLES,
 ) -> Chart:
-    """Return a chart of one frame whose runs are all that can be shown."""
-    told = (*too_many(frame), *notes(results, list(frame["run"].unique())))
+    """Return a chart of one frame, of whose runs the first ``most`` are shown."""
+    told = (*too_many(frame, most=most), *notes(results, list(frame["run"].unique())))
     return Chart(title, tuple(panels), told, frame)

@@ -16,11 +16,13 @@ from treespec.analysis.plots.shared import (
     kinds,
     notes,
     nothing,
+    plain_words,
+    why_untimed,
 )
 from treespec.analysis.results import Results
 
-_PLAIN = "without speculation"
-_NO_RUN = "No run was finished."
+_NOT_DECODED = "No prompt had a token to decode on both sides."
+_MOST_LATENCIES = NUM_STYLES // 2
 
 
 def speed_by_nodes(results: Results) -> Chart:
@@ -28,7 +30,7 @@ def speed_by_nodes(results: Results) -> Chart:
     frame = tables.speed_by_nodes(results)
     title = "Nodes against speed"
     if frame.empty:
-        return nothing(title, results, _NO_RUN, frame)
+        return nothing(title, results, why_untimed(results, _NOT_DECODED), frame)
     series = list(frame.groupby("series", sort=False))
     marks = tuple(
         Points(
@@ -47,9 +49,9 @@ def speed_by_nodes(results: Results) -> Chart:
         x_label="Nodes verified per step (mean)",
         y_label="Speed-up (times, 95% interval)",
         marks=marks,
-        guides=(Guide("y", 1.0, _PLAIN),),
+        guides=(Guide("y", 1.0, plain_words(results)),),
     )
-    n = f"{counted(len(frame), 'run')}, {about_prompts(results)}"
+    n = f"{counted(len(frame), 'run')}, {about_prompts(results, frame)}"
     told = notes(results, list(frame["run"]))
     if len(series) > NUM_STYLES:
         told = (f"the first {NUM_STYLES} of {len(series)} kinds of runs", *told)
@@ -61,7 +63,7 @@ def speedup_by_category(results: Results) -> Chart:
     frame = tables.speedup_by_category(results)
     title = "Speed-up by category"
     if frame.empty:
-        return nothing(title, results, "No prompt was decoded twice.", frame)
+        return nothing(title, results, why_untimed(results, _NOT_DECODED), frame)
     counts = frame.groupby("category")["num_prompts"].max()
     order = sorted(counts.index, key=lambda name: (name == tables.ALL, name))
     names = tuple(f"{_spoken(name)} ({counts[name]})" for name in order)
@@ -71,10 +73,11 @@ def speedup_by_category(results: Results) -> Chart:
         x_label="Speed-up (times, 95% interval where there are 5 prompts or more)",
         y_label="Category (prompts per run)",
         marks=marks,
-        guides=(Guide("x", 1.0, _PLAIN),),
+        guides=(Guide("x", 1.0, plain_words(results)),),
         categories=names,
     )
-    return chart(f"{title} (n = {about_prompts(results)})", [panel], results, frame)
+    title = f"{title} (n = {about_prompts(results, frame)})"
+    return chart(title, [panel], results, frame)
 
 
 def _forest(kind: Kind, order: list[str], num_kinds: int) -> Points:
@@ -106,11 +109,14 @@ def latencies(results: Results) -> Chart:
     frame = tables.latencies(results)
     title = "Latency of requests"
     if frame.empty:
-        return nothing(title, results, "No request was timed.", frame)
+        return nothing(
+            title, results, why_untimed(results, "No request was timed."), frame
+        )
     marks: list[Points] = []
-    for kind in list(kinds(results, frame))[: NUM_STYLES // 2]:
+    plain = plain_words(results)
+    for kind in list(kinds(results, frame))[:_MOST_LATENCIES]:
         for offset, (mode, word) in enumerate(
-            (("speculative", kind.label), ("baseline", f"{kind.label}: {_PLAIN}"))
+            (("speculative", kind.label), ("baseline", f"{kind.label}: {plain}"))
         ):
             rows = kind.rows[kind.rows["mode"] == mode]
             marks.append(
@@ -129,4 +135,5 @@ def latencies(results: Results) -> Chart:
         marks=tuple(marks),
         y_range=(0.0, 1.03),
     )
-    return chart(f"{title} (n = {about_prompts(results)})", [panel], results, frame)
+    title = f"{title} (n = {about_prompts(results, frame)})"
+    return chart(title, [panel], results, frame, _MOST_LATENCIES)

@@ -10,6 +10,8 @@ from treespec.analysis.plots.shared import (
     floats,
     notes,
     nothing,
+    plain_words,
+    why_untimed,
 )
 from treespec.analysis.results import Results, one_run
 from treespec.analysis.tables.time import PHASES
@@ -22,7 +24,9 @@ def time_shares(results: Results) -> Chart:
     frame = tables.time_shares(results)
     title = "Where the time of steps went"
     if frame.empty:
-        return nothing(title, results, "No run was finished.", frame)
+        return nothing(
+            title, results, why_untimed(results, "No step was timed."), frame
+        )
     labels, runs = results.labels(), list(frame["run"].unique())
     shown = runs[:_MOST_ROWS]
     wide = frame.pivot(index="run", columns="phase", values="share").loc[shown]
@@ -45,11 +49,12 @@ def time_shares(results: Results) -> Chart:
         categories=tuple(labels[run] for run in shown),
         x_range=(0.0, 1.0),
     )
-    num_steps = int(results.runs["num_steps"].sum())
+    drawn = results.runs["run"].isin(runs)
+    num_steps = int(results.runs.loc[drawn, "num_steps"].sum())
     told = notes(results, runs)
     if len(runs) > len(shown):
         told = (f"the first {len(shown)} of {len(runs)} runs", *told)
-    n = f"{counted(num_steps, 'step')}, {about_prompts(results)}"
+    n = f"{counted(num_steps, 'step')}, {about_prompts(results, frame)}"
     return Chart(f"{title} (n = {n})", (panel,), told, frame)
 
 
@@ -71,6 +76,9 @@ def generation(results: Results, prompt: str, run: str | None = None) -> Chart:
         why = "No prompt is recorded here; of a W&B run, load the run folder."
         return nothing(title, results.only(name), why, results.steps.head(0))
     tokens = tables.tokens_over_time(results, prompt, name)
+    if tokens.empty:
+        why = why_untimed(results.only(name), "No token was timed.")
+        return nothing(title, results.only(name), why, tokens)
     phases = tables.phases_of_generation(results, prompt, name)
     x_label = "Time since admission (s)"
     curves = tuple(
@@ -83,7 +91,7 @@ def generation(results: Results, prompt: str, run: str | None = None) -> Chart:
             mark="none",
         )
         for style, (mode, word) in enumerate(
-            (("speculative", "speculative"), ("baseline", "without speculation"))
+            (("speculative", "speculative"), ("baseline", plain_words(results)))
         )
         for rows in [tokens[tokens["mode"] == mode]]
     )

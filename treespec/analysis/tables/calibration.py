@@ -69,8 +69,8 @@ def expected_and_realised(
     """Return what policies forecast of steps next to what came of them.
 
     Steps are sorted by their forecast and cut into bins of equal size; the interval is
-    the normal one of the mean, and takes steps as independent. Steps without a forecast
-    are left out.
+    the normal one of the mean, and takes steps as independent. Left out are steps
+    without a forecast, and those at which a limit cut the text.
 
     Args:
         results: The runs.
@@ -84,7 +84,9 @@ def expected_and_realised(
     """
     require_integer("num_bins", num_bins, 1)
     steps = speculative_steps(results)
-    known = steps[steps[expected].notna()]
+    known = steps[steps[expected].notna() & steps[realised].notna()]
+    if realised == "num_accepted":  # where a text was cut, what came is not known
+        known = known[known["next_kind"].notna()]
     rows = []
     for run, of_run in by_run(known, results):
         order = of_run[expected].to_numpy(dtype=float).argsort(kind="stable")

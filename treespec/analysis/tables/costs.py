@@ -62,12 +62,15 @@ def measured_costs(results: Results) -> pd.DataFrame:
     """Return what verifying took in the steps of each run, by rows: medians.
 
     A tree of N nodes has N + 1 rows. Plain steps of the baseline are those of one row.
+    Runs that decoded several requests at once are left out: they share their forwards.
 
     Returns:
         ``run``, ``num_rows``, ``num_steps``, ``seconds``, ``low``, ``high`` (the
         quartiles).
     """
-    timed = results.steps[["run", "num_nodes", "verify_s"]]
+    several = results.runs.loc[results.runs["max_concurrent"].fillna(1) > 1, "run"]
+    steps = results.steps[~results.steps["run"].isin(several)]
+    timed = steps.loc[steps["verify_s"].notna(), ["run", "num_nodes", "verify_s"]]
     rows = []
     for run, steps in by_run(timed, results):
         for num_nodes, part in steps.groupby("num_nodes"):

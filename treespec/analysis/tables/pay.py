@@ -40,7 +40,8 @@ def break_even(results: Results) -> pd.DataFrame:
         the interval holds the break-even or steps are few, ``no tree``).
     """
     rows = []
-    for run, steps in by_run(results.steps, results):
+    timed = results.steps[results.steps["step_s"].notna()]
+    for run, steps in by_run(timed, results):
         plain = steps[steps["mode"] == "baseline"]
         plain_s = float(plain["step_s"].median()) if len(plain) else NAN
         speculative = steps[steps["mode"] == "speculative"]
@@ -110,11 +111,13 @@ def forecast_by_depth(results: Results) -> pd.DataFrame:
 
     Returns:
         ``run``, ``depth``, ``mean_nodes``, ``tokens_per_forward``, ``speedup``,
-        ``is_best``.
+        ``is_best``; no rows of a run that is not timed on both sides.
     """
     rows = []
     costs = dict(iter(break_even(results).groupby("run")))
     for run, steps in by_run(speculative_steps(results), results):
+        if run not in costs or costs[run]["plain_s"].isna().all():
+            continue  # without times on both sides there is nothing to forecast with
         plain_s = float(costs[run]["plain_s"].iloc[0])
         accepted = steps["num_accepted"].to_numpy(dtype=int)
         layers = [list(layer) for layer in steps["nodes_by_depth"]]

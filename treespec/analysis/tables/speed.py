@@ -9,7 +9,7 @@ from treespec.analysis.results import Results
 from treespec.analysis.tables.frames import NAN, Row, by_run, frame_with
 from treespec.comparisons import compare_all
 from treespec.datasets.base import prompt_id
-from treespec.metrics import BOOTSTRAP_SEED, MIN_PROMPTS_FOR_INTERVAL
+from treespec.metrics import BOOTSTRAP_SEED, MIN_PROMPTS_FOR_INTERVAL, PLAIN
 from treespec.stats import Floats, bootstrap_interval
 
 ALL = "all"
@@ -25,13 +25,24 @@ _COMPARED = (
     "adjusted_p_value",
     "detectable",
 )
+_KIND = (
+    "target",
+    "draft",
+    "dtype",
+    "acceptance",
+    "verifier",
+    "temperature",
+    "baseline",
+)
+"""Columns of ``runs`` that make a run of another kind, whatever its trees' size."""
 _DECODED = ["baseline_decode_s", "baseline_decoded", "decode_s", "decoded"]
 
 
 def speed_by_nodes(results: Results) -> pd.DataFrame:
     """Return the speed of finished runs by the nodes that a step verified on average.
 
-    Runs with the same drafter and policy form one ``series``; ``is_peak`` marks its
+    Runs that differ in nothing but the size of their trees form one ``series``, named
+    by drafter, policy and what else tells it from the others; ``is_peak`` marks its
     fastest run.
 
     Returns:
@@ -43,9 +54,7 @@ def speed_by_nodes(results: Results) -> pd.DataFrame:
     frame = pd.DataFrame(
         {
             "run": known["run"],
-            "series": known["drafter"].fillna("?")
-            + " + "
-            + known["policy"].fillna("?"),
+            "series": _series(known),
             "mean_nodes": known["mean_nodes"],
             "speedup": known["speedup"],
             "low": known["speedup_low"],
@@ -56,6 +65,16 @@ def speed_by_nodes(results: Results) -> pd.DataFrame:
     ).sort_values(["series", "mean_nodes"], ignore_index=True)
     best = frame.groupby("series")["speedup"].transform("max")
     return frame.assign(is_peak=frame["speedup"] == best)
+
+
+def _series(runs: pd.DataFrame) -> pd.Series:
+    """Return what each run is called with all others of its kind."""
+    names = runs["drafter"].fillna("?") + " + " + runs["policy"].fillna("?")
+    for column in _KIND:
+        words = runs[column].astype("string").fillna("?")
+        if words.nunique() > 1:
+            names = names + ", " + words
+    return names
 
 
 def speedup_by_category(results: Results) -> pd.DataFrame:
@@ -119,6 +138,9 @@ def _ratio(sums: Floats) -> Floats:
 def comparisons(results: Results) -> pd.DataFrame:
     """Return every pair of finished runs, on the prompts that both decoded.
 
+    Speed-ups over different baselines do not compare: of a sweep with several the runs
+    over the first are taken.
+
     Returns:
         ``run``, ``other``, ``num_prompts``, ``ratio`` (geometric mean of the first's
         speed-ups over the second's), ``low``, ``high``, ``p_value`` (a sign-flip test),
@@ -143,8 +165,13 @@ def comparisons(results: Results) -> pd.DataFrame:
 
 
 def speedups_of(results: Results) -> dict[str, dict[str, float]]:
-    """Return the speed-up of every prompt of every finished run, by run and id."""
-    finished = set(results.runs.loc[results.runs["status"] == "done", "run"])
+    """Return the speed-up of every prompt of every finished run, by run and id.
+
+    All are over one baseline, that of the first finished run.
+    """
+    done = results.runs[results.runs["status"] == "done"]
+    baselines = done["baseline"].fillna(PLAIN)
+    finished = set(done.loc[baselines == baselines.iloc[0], "run"] if len(done) else ())
     return {
         run: dict(
             zip(

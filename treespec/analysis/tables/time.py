@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
+import numpy as np
 import pandas as pd
 
 from treespec.analysis.results import Results, one_run
@@ -40,7 +41,8 @@ def tokens_over_time(
     """Return when each token of one prompt was there, with and without speculation.
 
     Returns:
-        ``mode``, ``time_s`` since admission, ``num_tokens`` by then.
+        ``mode``, ``time_s`` since admission, ``num_tokens`` by then; empty if the run
+        has no times.
 
     Raises:
         TreespecError: The run or the prompt is not there.
@@ -50,6 +52,7 @@ def tokens_over_time(
     rows = [
         {"mode": mode, "time_s": time_s, "num_tokens": number}
         for mode, column in modes
+        if not np.isscalar(row[column])  # of a run without times
         for number, time_s in enumerate(row[column], start=1)
     ]
     return frame_with(rows, ("mode", "time_s", "num_tokens"))
