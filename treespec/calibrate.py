@@ -6,7 +6,6 @@ configured drafter, rule, sampling and prompts. Knows no Hydra.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,9 +19,11 @@ from treespec.decoder import SpeculativeDecoder
 from treespec.environment import describe_machine
 from treespec.errors import TreespecError
 from treespec.job import Job
+from treespec.neighbours import beside
+from treespec.pipes import say
 from treespec.policies import AbstractDraftPolicy, StaticTree, comb_tree
 from treespec.policies.optimal_shape import PlannedShape, planned_shape
-from treespec.preparing import check, prepare
+from treespec.preparing import check, devices, prepare
 from treespec.stats import wilson_interval
 from treespec.tasks import Task, Waiting, prompt_seed
 from treespec.timings import measure_costs
@@ -71,12 +72,17 @@ def calibrate(job: Job) -> CalibrationReport:
     """
     comb = _comb(job.strategies.policy)
     check(job)
+    with beside(devices(job)):  # so that a timed run knows of this one
+        return _calibrate(job, comb)
+
+
+def _calibrate(job: Job, comb: StaticTree) -> CalibrationReport:
     prepared = prepare(job)
     num_ranks, depth = comb.shape.max_children, comb.shape.depth
     budget = Constant(depth, max_width=num_ranks, max_nodes=comb.shape.num_nodes)
     decoder = replace(prepared.decoder, controller=budget, trace=False)
     records = _decode(job, decoder, prepared.tasks)
-    print("timing forwards", file=sys.stderr, flush=True)
+    say("timing forwards")
     costs = measure_costs(decoder)
     about = {
         "num_steps": len(records),

@@ -1,7 +1,8 @@
 """Which runs of a sweep differ, when so many are compared that some differ by luck.
 
-Every run's speed-ups are over its own autoregressive decoding, which it did in turns
-with its own strategy, so a prompt's numbers compare between runs of different times.
+Every run's speed-ups are over its own baseline, which it did in turns with its own
+strategy, so a prompt's numbers compare between runs of different times, as long as all
+have the same baseline.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from itertools import combinations
 
 import numpy as np
 
+from treespec.metrics import MIN_PROMPTS_FOR_INTERVAL
 from treespec.stats import (
     Interval,
     detectable_ratio,
@@ -24,6 +26,7 @@ from treespec.stats import (
 Speedups = Mapping[str, Mapping[str, float]]
 """Run -> prompt's id -> its speed-up."""
 SEED = 0
+_LEAST_RESAMPLES, _RESAMPLES_PER_PAIR = 9999, 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class Comparison:
         other: The one it is compared with.
         num_prompts: Prompts that both decoded.
         ratio: Geometric mean of its speed-ups over the other's.
-        interval: The ratio's own 95% BCa interval; ``None`` for fewer than two prompts.
+        interval: The ratio's own 95% BCa interval; ``None`` below five prompts.
         p_value: Of a sign-flip test of the logarithms; ``None`` for fewer than two.
         adjusted_p_value: The same, adjusted for all pairs of the sweep (Holm).
         detectable: The least relative difference that these prompts would show most of
@@ -58,7 +61,10 @@ def compare_all(speedups: Speedups) -> list[Comparison]:
     Args:
         speedups: Of every run, per prompt; those in one of two runs only do not count.
     """
-    found = [_compare(speedups, run, other) for run, other in combinations(speedups, 2)]
+    pairs = list(combinations(speedups, 2))
+    # So that a pair can still differ once its p-value is multiplied by their number.
+    num_resamples = max(_LEAST_RESAMPLES, _RESAMPLES_PER_PAIR * len(pairs))
+    found = [_compare(speedups, *pair, num_resamples) for pair in pairs]
     tested = [n for n, pair in enumerate(found) if pair.p_value is not None]
     adjusted = holm([found[n].p_value or 0.0 for n in tested])
     for n, p_value in zip(tested, adjusted, strict=True):
@@ -66,50 +72,23 @@ def compare_all(speedups: Speedups) -> list[Comparison]:
     return found
 
 
-def against_fastest(speedups: Speedups) -> dict[str, Comparison]:
-    """Return of every other run its comparison with the fastest one.
-
-    The fastest has the largest geometric mean. As it is chosen by the same numbers, the
-    p-values stay adjusted for all pairs, of which these are some.
-    """
-    means = {
-        run: mean
-        for run, of_run in speedups.items()
-        if (mean := geometric_mean(list(of_run.values()))) is not None
-    }
-    if not means:
-        return {}
-    fastest = max(means, key=means.__getitem__)
-    pairs = [p for p in compare_all(speedups) if fastest in (p.run, p.other)]
-    turned = [pair if pair.other == fastest else _turned(pair) for pair in pairs]
-    return {pair.run: pair for pair in turned}
-
-
-def _compare(speedups: Speedups, run: str, other: str) -> Comparison:
+def _compare(
+    speedups: Speedups, run: str, other: str, num_resamples: int
+) -> Comparison:
     shared = [prompt for prompt in speedups[run] if prompt in speedups[other]]
     ratios = [speedups[run][prompt] / speedups[other][prompt] for prompt in shared]
     logs = np.log(ratios).tolist()
+    rng = np.random.default_rng(SEED)
+    interval = None
+    if len(ratios) >= MIN_PROMPTS_FOR_INTERVAL:
+        interval = geometric_mean_interval(ratios, np.random.default_rng(SEED))
     return Comparison(
         run=run,
         other=other,
         num_prompts=len(shared),
         ratio=geometric_mean(ratios),
-        interval=geometric_mean_interval(ratios, np.random.default_rng(SEED)),
-        p_value=sign_flip_p_value(logs, np.random.default_rng(SEED)),
+        interval=interval,
+        p_value=sign_flip_p_value(logs, rng, num_resamples),
         adjusted_p_value=None,
         detectable=detectable_ratio(ratios),
-    )
-
-
-def _turned(pair: Comparison) -> Comparison:
-    """Return the same comparison from the other's side."""
-    interval = pair.interval
-    if interval is not None:
-        interval = Interval(1 / interval.high, 1 / interval.low)
-    return replace(
-        pair,
-        run=pair.other,
-        other=pair.run,
-        ratio=None if pair.ratio is None else 1 / pair.ratio,
-        interval=interval,
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +82,7 @@ def _text(path: Path) -> str:
     try:
         with opener(path, "rb") as file:
             content: bytes = file.read()
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise TreespecError(f"cannot read {path}: {error}") from error
     try:
         text = content.decode("utf-8-sig")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -26,9 +25,10 @@ from treespec.feasibility import (
 from treespec.forwards import draft_models
 from treespec.job import Job
 from treespec.models.tokenizer import HuggingFaceTokenizer
+from treespec.neighbours import Neighbours, beside
 from treespec.ngram import ORDER, ngram_bits
-from treespec.preparing import check, prepare
-from treespec.profile_cache import about_pair, kept_profile
+from treespec.pipes import say
+from treespec.preparing import check, costs_of, devices, prepare
 from treespec.walk import Written
 
 _OPTIONS: Mapping[str, float] = {
@@ -131,6 +131,13 @@ def pair_report(request: Request, job: Job) -> str:
     """
     excerpts = read_excerpts(request.files, int(request.options["num_texts"]))
     check(job)
+    with beside(devices(job)) as neighbours:
+        return _pair_report(request, job, excerpts, neighbours)
+
+
+def _pair_report(
+    request: Request, job: Job, excerpts: Sequence[Excerpt], neighbours: Neighbours
+) -> str:
     prepared = prepare(job)
     decoder = prepared.decoder
     assert isinstance(decoder.tokenizer, HuggingFaceTokenizer)
@@ -139,15 +146,13 @@ def pair_report(request: Request, job: Job) -> str:
     drafts = draft_models(decoder.drafter)
     agreements = None
     if drafts:
-        print("both models read the texts", file=sys.stderr, flush=True)
+        say("both models read the texts")
         pair = (decoder.target, drafts[0])
         agreements = [read_both(*pair, written, job.sampling) for written in texts]
     if request.costs:
         costs, source = Costs.read(request.costs), f"costs: {request.costs}"
     else:
-        print("timing forwards, or finding them timed", file=sys.stderr, flush=True)
-        about = about_pair(prepared.environment["models"], job.config["drafter"])
-        kept = kept_profile(decoder, about)
+        kept = costs_of(job, prepared, neighbours)
         costs, source = kept.profile.costs, f"costs: {kept.note}, {kept.path}"
     sources = [excerpt.source for excerpt in excerpts]
     found = judge(texts, costs, agreements, sources=sources)

@@ -20,6 +20,7 @@ from treespec.errors import DiskError, NumericalError, TreespecError
 
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 """What reading a file raises that is JSON and not what it should be."""
+_LOCKLESS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 # The C parser is ten times as fast: a sweep has hundreds of configurations.
 _YAML: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -66,7 +67,10 @@ def read_yaml(path: Path, way_out: str = "") -> dict[str, Any]:
     """
     text = read_text(path, way_out)
     try:
-        content = yaml.load(text, Loader=_YAML)
+        try:
+            content = yaml.load(text, Loader=_YAML)
+        except yaml.YAMLError:  # the C parser refuses half characters, as in file names
+            content = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise _error(path, f"not YAML: {reason}", way_out) from error
@@ -114,6 +118,11 @@ def disk_error(where: Path, reason: OSError | str) -> TreespecError:
         reason: Why; a full or broken disk is a ``DiskError``.
     """
     kind, said = TreespecError, str(reason)
+    if isinstance(reason, OSError) and reason.errno in _LOCKLESS:
+        return TreespecError(
+            f"output_root: there are no locks where {where} is ({reason.strerror}), "
+            "which keep two processes apart; choose another place with output_root=DIR"
+        )
     if isinstance(reason, OSError):
         said = reason.strerror or said
         kind = DiskError if reason.errno in _FULL else kind

@@ -130,7 +130,7 @@ def free_memory() -> None:
 def _identity(part: FoundModel) -> _Identity:
     folder = Path(part.located.name)
     files = sorted(folder.iterdir()) if folder.is_dir() else []
-    stats = [(file.name, file.stat()) for file in files]
+    stats = [(file.name, file.stat()) for file in files if file.exists()]
     return _Identity(
         located=part.located,
         exact=part.exact,

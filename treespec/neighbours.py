@@ -39,6 +39,10 @@ class Neighbours:
             return None
         return len(self._known | set(marks))
 
+    def is_alone(self) -> bool:
+        """Return whether nobody was seen so far."""
+        return not self.count()
+
 
 @contextmanager
 def beside(devices: Iterable[str]) -> Iterator[Neighbours]:

@@ -1,6 +1,6 @@
 """What is said to the user, and that it outlives whoever reads it.
 
-``treespec ... | head`` is no failure.
+``treespec ... | head`` is no failure, and neither is a terminal that lacks a letter.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _patient(stream: io.TextIOWrapper) -> io.TextIOWrapper:
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=stream.encoding,
-        errors=stream.errors,
+        errors="replace" if stream.errors == "strict" else stream.errors,
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )

@@ -5,7 +5,7 @@ What needs no weights is checked first, and no network is asked for what is not 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,11 +21,12 @@ from treespec.measures import AbstractQualityMeasure
 from treespec.models.base import AbstractLanguageModel
 from treespec.models.huggingface import HuggingFaceModel
 from treespec.models.loading import inspect, locate
-from treespec.models.source import check_source
+from treespec.models.source import check_source, resolve_device
 from treespec.models.stock import load_stock
 from treespec.models.vocabulary import check_pair
+from treespec.neighbours import Neighbours, device_name
 from treespec.pipes import say
-from treespec.profile_cache import about_pair, kept_profile
+from treespec.profile_cache import KeptProfile, about_pair, kept_profile
 from treespec.tasks import Task
 
 
@@ -49,7 +50,7 @@ def prepare(job: Job, models: LoadedModels | None = None) -> Prepared:
 
     Args:
         job: The job.
-        models: As in ``run``.
+        models: As in ``runner.run``.
 
     Raises:
         TreespecError: A model is not there, or a prompt or the pair does not fit it.
@@ -61,10 +62,18 @@ def prepare(job: Job, models: LoadedModels | None = None) -> Prepared:
     return Prepared(tasks, environment, decoder)
 
 
-def with_costs(job: Job, prepared: Prepared) -> Prepared:
+def devices(job: Job) -> Iterator[str]:
+    """Yield the names of the devices that a job works on, as ``beside`` takes them."""
+    yield device_name(resolve_device(job.target, TARGET))
+    if job.draft is not None and DRAFT in job.strategies.needs:
+        yield device_name(resolve_device(job.draft, DRAFT))
+
+
+def with_costs(job: Job, prepared: Prepared, neighbours: Neighbours) -> Prepared:
     """Tell the policy what forwards cost here, if it asks; measures them if need be.
 
-    The costs are part of the run's environment, as decisions depend on them.
+    The costs are part of the run's environment, as decisions depend on them. Those that
+    were timed beside other jobs are kept for nobody else.
 
     Raises:
         TreespecError: Too few timings are seconds.
@@ -72,12 +81,31 @@ def with_costs(job: Job, prepared: Prepared) -> Prepared:
     policy = prepared.decoder.policy
     if not policy.wants_costs:
         return prepared
-    about = about_pair(prepared.environment["models"], job.config["drafter"])
-    costs = kept_profile(prepared.decoder, about, say=say).profile.costs
+    costs = costs_of(job, prepared, neighbours).profile.costs
     return Prepared(
         tasks=prepared.tasks,
         environment={**prepared.environment, "costs": costs.to_json()},
         decoder=replace(prepared.decoder, policy=policy.with_costs(costs)),
+    )
+
+
+def costs_of(
+    job: Job, prepared: Prepared, neighbours: Neighbours, *, force: bool = False
+) -> KeptProfile:
+    """Return what forwards of a job's pair cost here: kept, or measured now.
+
+    Args:
+        job: The job.
+        prepared: Its models.
+        neighbours: Who runs beside it: what was timed beside others is not kept.
+        force: Whether to measure anew whatever is kept.
+
+    Raises:
+        TreespecError: Too few timings are seconds.
+    """
+    about = about_pair(prepared.environment["models"], job.config["drafter"])
+    return kept_profile(
+        prepared.decoder, about, force=force, is_alone=neighbours.is_alone, say=say
     )
 
 

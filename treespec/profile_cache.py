@@ -43,6 +43,10 @@ _OF_MODEL = (
 """What of a model's description its costs depend on."""
 
 
+def _alone() -> bool:
+    return True
+
+
 def _to_nobody(text: str) -> None:
     """Say nothing."""
 
@@ -69,6 +73,7 @@ def kept_profile(
     about: Mapping[str, Any],
     *,
     force: bool = False,
+    is_alone: Callable[[], bool] = _alone,
     say: Callable[[str], None] = _to_nobody,
 ) -> KeptProfile:
     """Return the profile for a decoder, measured now unless the cache has one.
@@ -79,6 +84,8 @@ def kept_profile(
         decoder: The decoder.
         about: What the costs depend on, from ``about_pair``.
         force: Whether to measure anew whatever is in the cache.
+        is_alone: Whether no other job has run beside this one on its devices; what was
+            timed beside others is not kept.
         say: Is told at once whether it is reused, or measured and why: that takes long.
 
     Raises:
@@ -104,13 +111,21 @@ def kept_profile(
     say(f"timing forwards, some 10 to 40 seconds: {why}")
     profile = measure_profile(decoder, about)
     note = f"measured now: {why}"
+    trouble = _write(profile, path) if is_alone() else "other jobs ran beside it"
+    if trouble is not None:
+        note = f"{note}; not kept: {trouble}"
+    say(f"costs of forwards: {note}")
+    return KeptProfile(profile, path, is_new=True, note=note)
+
+
+def _write(profile: Profile, path: Path) -> str | None:
+    """Write a profile; return what was in the way."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         profile.write(path)
     except OSError as error:
-        note = f"{note}; not kept: {error.strerror or error}"
-    say(f"costs of forwards: {note}")
-    return KeptProfile(profile, path, is_new=True, note=note)
+        return error.strerror or str(error)
+    return None
 
 
 def measure_profile(decoder: SpeculativeDecoder, about: Mapping[str, Any]) -> Profile:

@@ -16,10 +16,10 @@ from treespec.closed_form import (
 )
 from treespec.costs import CostCurve, Costs
 from treespec.job import Job
-from treespec.pipes import say
-from treespec.preparing import check, prepare
+from treespec.neighbours import beside
+from treespec.preparing import check, costs_of, devices, prepare
 from treespec.profile import Point, Profile
-from treespec.profile_cache import KeptProfile, about_pair, kept_profile
+from treespec.profile_cache import KeptProfile
 from treespec.roofline import Roofline
 
 GAMMAS = (5, 10)
@@ -35,9 +35,8 @@ def profile_of_job(job: Job) -> KeptProfile:
         TreespecError: The job cannot work, or too few timings are seconds.
     """
     check(job)
-    prepared = prepare(job)
-    about = about_pair(prepared.environment["models"], job.config["drafter"])
-    return kept_profile(prepared.decoder, about, force=job.settings.force, say=say)
+    with beside(devices(job)) as neighbours:
+        return costs_of(job, prepare(job), neighbours, force=job.settings.force)
 
 
 def render_profile(profile: Profile) -> str:

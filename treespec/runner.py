@@ -6,7 +6,8 @@ first; the run folder appears when decoding begins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,14 @@ from tqdm.auto import tqdm
 from treespec.environment import describe_machine
 from treespec.errors import TreespecError
 from treespec.files import MALFORMED, read_json
-from treespec.job import DRAFT, TARGET, Job
+from treespec.job import Job
 from treespec.loaded_models import LoadedModels, free_memory
 from treespec.measure import Measurement, measure
 from treespec.metrics import Summary
-from treespec.models.source import resolve_device
-from treespec.neighbours import Neighbours, beside, device_name
+from treespec.neighbours import Neighbours, beside
 from treespec.outcome import PromptOutcome
 from treespec.pipes import say
-from treespec.preparing import check, prepare, ready_baseline, with_costs
+from treespec.preparing import check, devices, prepare, ready_baseline, with_costs
 from treespec.sinks.base import RunInfo, recording, status_of
 from treespec.sinks.damage import damage
 from treespec.sinks.run_folder import (
@@ -90,13 +90,13 @@ def _run(job: Job, models: LoadedModels) -> RunReport:
     warnings = [quality.note() for quality in job.measures]
     for note in (*job.notes(), *filter(None, warnings)):
         say(f"note: {note}")
-    with beside(_devices(job)) as neighbours:
+    with beside(devices(job)) as neighbours:
         return _decode(job, models, neighbours)
 
 
 def _decode(job: Job, models: LoadedModels, neighbours: Neighbours) -> RunReport:
     try:
-        prepared = with_costs(job, prepare(job, models))
+        prepared = with_costs(job, prepare(job, models), neighbours)
         baseline = ready_baseline(job, prepared.decoder)
     except TreespecError:
         raise
@@ -135,13 +135,6 @@ def _decode(job: Job, models: LoadedModels, neighbours: Neighbours) -> RunReport
     return RunReport(job.folder, skipped=False, summary=summary)
 
 
-def _devices(job: Job) -> Iterator[str]:
-    """Yield the names of the devices that a job works on."""
-    yield device_name(resolve_device(job.target, TARGET))
-    if job.draft is not None and DRAFT in job.strategies.needs:
-        yield device_name(resolve_device(job.draft, DRAFT))
-
-
 def _run_info(
     job: Job, environment: Mapping[str, Any], neighbours: Neighbours
 ) -> RunInfo:
@@ -159,15 +152,20 @@ def _run_info(
             str(job.config["dataset"]["_target_"]).rpartition(".")[2],
             *([] if device is None else [str(device)]),
         ),
-        is_timed=lambda: not neighbours.count(),
+        is_timed=neighbours.is_alone,
     )
 
 
 def _record_failure(job: Job, error: Exception, neighbours: Neighbours) -> None:
-    """Leave a run folder that says what went wrong before decoding."""
+    """Leave a run folder that says what went wrong before decoding.
+
+    A finished run of the same key stays as it is, and what stands in the way of the
+    record must not take the place of the error.
+    """
     folder = RunFolderSink(overwrite=False)
-    folder.open(_run_info(job, {}, neighbours))
-    folder.close(None, status_of(error))
+    with suppress(TreespecError):
+        folder.open(_run_info(job, {}, neighbours))
+        folder.close(None, status_of(error))
 
 
 def _check_verdict(summary: Summary) -> None:

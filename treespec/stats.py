@@ -243,6 +243,7 @@ def equivalence(
     spread to go by: then a true mean at the margin would need some prompts to differ,
     each by at most ``largest``, and none of those was met; the exact chance of that
     takes the place of the t-tests. Twenty equal texts show much, yet not everything.
+    Where scores are all or nothing, the chance of as few differences is a floor.
 
     Args:
         differences: One per prompt: its score, less its score on the other side.
@@ -273,8 +274,21 @@ def equivalence(
         mean=mean,
         interval=Interval(float(both.low), float(both.high)),
         margin=margin,
-        p_value=float(max(low.pvalue, high.pvalue)),
+        p_value=float(max(low.pvalue, high.pvalue, _least_p(values, margin, largest))),
     )
+
+
+def _least_p(values: Floats, margin: float, largest: float) -> float:
+    """Return the p-value that an all-or-nothing score cannot be below.
+
+    A few right or wrong answers that differ have hardly any spread, of which a t-test
+    makes too much: it is no surer than that so few of them were met would be, if the
+    share of those that turn were at the margin.
+    """
+    if not set(np.abs(values)) <= {0.0, largest}:
+        return 0.0
+    net = abs(round(float(values.sum()) / largest))
+    return float(scipy_stats.binom.cdf(net, len(values), margin / largest))
 
 
 def _equivalence_of_equals(

@@ -68,8 +68,10 @@ def typed_job(config: DictConfig) -> Job:
 
 
 def gives_permission(override: str) -> bool:
-    """Return whether an override is about running code that a model wrote."""
-    return override.partition("=")[0].rpartition(".")[2].lstrip("+") == "execute_code"
+    """Return whether an override allows to run code that a model wrote."""
+    key, _, value = override.partition("=")
+    is_about_it = key.rpartition(".")[2].lstrip("+") == "execute_code"
+    return is_about_it and value.strip().lower() == "true"
 
 
 @dataclass(frozen=True, slots=True)

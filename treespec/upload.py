@@ -13,6 +13,7 @@ from typing import Any
 
 from treespec.analysis.pictures import TreePictures
 from treespec.errors import TreespecError, unknown_name
+from treespec.files import MALFORMED
 from treespec.sinks.base import RunInfo, recording
 from treespec.sinks.reader import Run, read_run, run_folders
 from treespec.sinks.wandb import MODES, WandbSink
@@ -72,6 +73,10 @@ def upload(arguments: Sequence[str]) -> Upload:
             write_to_wandb(read_run(folder), given.get("mode"), given.get("project"))
         except TreespecError as error:
             failed[folder] = str(error)
+        except MALFORMED as error:  # a status that lacks what W&B is to be told
+            failed[folder] = (
+                f"{folder}: cannot be told ({type(error).__name__}: {error})"
+            )
         else:
             written.append(folder)
     return Upload(tuple(written), failed)

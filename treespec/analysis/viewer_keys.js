@@ -34,6 +34,7 @@ const KEYS = {
   t: toggleTheme,
   " ": play,
 };
+const SCROLLS = new Set(["ArrowUp", "ArrowDown", "PageUp", "PageDown", "Home", "End", " "]);
 document.addEventListener("keydown", (event) => {
   const { target, key } = event;
   if (event.ctrlKey || event.metaKey || event.altKey || $("help").open) return;
@@ -42,8 +43,10 @@ document.addEventListener("keydown", (event) => {
     if (key === "Escape") target.blur();
     return;
   }
+  const presses = target.tagName === "BUTTON" || target.closest(".node");
   const native = target.tagName === "SELECT" || (target === $("slider") && key.length > 1)
-    || (target.tagName === "BUTTON" && (key === " " || key === "Enter"));
+    || (target === $("text") && SCROLLS.has(key))
+    || (presses && (key === " " || key === "Enter"));
   const stepless = !prompt().steps.length && !"jk/?nNt".includes(key);
   if (native || stepless || !Object.hasOwn(KEYS, key)) return;
   event.preventDefault();

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +90,7 @@ def _text(file: Path, name: str) -> str:
     try:
         with opener(file, "rt", encoding="utf-8-sig") as lines:
             return str(lines.read())
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise TreespecError(f"dataset.path: cannot read {name}: {error}") from error
     except UnicodeDecodeError as error:
         raise TreespecError(f"dataset.path: {name} must be UTF-8 text") from error

@@ -91,15 +91,7 @@ def published_prompts(
     Raises:
         TreespecError: It cannot be had, or a row is not what it should be.
     """
-    if path is None:
-        rows = file_rows(str(fetched(file)))
-        if len(rows) != file.num_rows:
-            raise TreespecError(
-                f"dataset: {file.name} has {file.num_rows} rows, but {file.url} gave "
-                f"{len(rows)}; get the whole file and give dataset.path=FILE"
-            )
-    else:
-        rows = file_rows(path)
+    rows = file_rows(str(fetched(file)) if path is None else path)
     return prompts_of([_adapted(row, file, adapted) for row in rows], path or file.name)
 
 
@@ -149,6 +141,7 @@ def fetched(file: PublishedFile) -> Path:
     try:
         with scratch_folder(place) as scratch:
             (scratch / place.name).write_bytes(content)
+            _check_whole(file, scratch / place.name)
             os.replace(scratch / place.name, place)
     except OSError as error:
         raise FetchError(
@@ -157,6 +150,22 @@ def fetched(file: PublishedFile) -> Path:
             "TREESPEC_CACHE=FOLDER to another place"
         ) from error
     return place
+
+
+def _check_whole(file: PublishedFile, place: Path) -> None:
+    """Refuse what a connection that broke, or a portal's page, has left of a file."""
+    try:
+        num_rows = len(file_rows(str(place)))
+    except TreespecError as error:
+        raise FetchError(
+            f"dataset: {file.url} gave something else than {file.name} ({error}); it "
+            "was not kept: get the file elsewhere and give dataset.path=FILE"
+        ) from error
+    if num_rows != file.num_rows:
+        raise FetchError(
+            f"dataset: {file.name} has {file.num_rows} rows, but {file.url} gave "
+            f"{num_rows}; it was not kept: get it whole and give dataset.path=FILE"
+        )
 
 
 def _download(file: PublishedFile) -> bytes:

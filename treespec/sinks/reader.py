@@ -109,7 +109,8 @@ def run_folders(source: Path) -> list[Path]:
 
 
 def _is_wandb(folder: Path) -> bool:
-    return "wandb" in folder.parts[-3:] or any(folder.glob("*.wandb"))
+    """Return whether W&B wrote a folder; by its name alone a sweep might be meant."""
+    return any(any(place.glob("*.wandb")) for place in (folder, folder.parent))
 
 
 def _unfinished(folder: Path) -> TreespecError:

@@ -38,6 +38,8 @@ from treespec.sinks.rows import (
 CONFIG, ENVIRONMENT = "config.yaml", "env.json"
 PROMPTS, STEPS, NODES = "prompts.jsonl", "steps.parquet", "nodes.parquet"
 SUMMARY, STATUS, DONE = "summary.json", "status.json", "DONE"
+LOCK = ".lock"
+"""Is held by the process that writes the run; stays behind, empty."""
 
 # DONE goes first, so that a folder half emptied never looks finished.
 FILES = (DONE, STATUS, SUMMARY, NODES, STEPS, PROMPTS, ENVIRONMENT, CONFIG)
@@ -63,8 +65,8 @@ def is_done(folder: Path) -> bool:
 def is_busy(folder: Path) -> bool:
     """Return whether a process is writing a run; one that was killed is not."""
     try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:  # there is no folder, or none that we may look into
+        descriptor = os.open(folder / LOCK, os.O_RDONLY)
+    except OSError:  # there is no run, or none that we may look into
         return False
     try:
         # Shared, so that two who look do not take each other for a writer.
@@ -218,7 +220,8 @@ def _lock(folder: Path) -> int:
     Returns:
         A file descriptor; closing it gives the folder back.
     """
-    descriptor = os.open(folder, os.O_RDONLY)
+    # A file of its own: where folders are shared, locks of folders are not.
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     for is_last in (False, False, True):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
