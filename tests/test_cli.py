@@ -53,7 +53,7 @@ def test_the_default_parts_leave_a_complete_run_folder_and_a_table(command, read
     names = {path.name for path in run.folder.iterdir()}
     assert names == {
         "config.yaml", "env.json", "prompts.jsonl", "steps.parquet", "summary.json",
-        "status.json", "DONE", "wandb",
+        "status.json", "DONE", "wandb", ".lock",
     }  # fmt: skip
     assert run.summary["lossless"] == {
         "rule_is_lossless": True,

@@ -5,7 +5,15 @@ from dataclasses import replace
 import pytest
 
 from tests.outcomes import make_outcome, make_result, make_step
-from tests.sweeps import COSTS, PLANNER, prompts, scaled, write_run, write_sweep
+from tests.sweeps import (
+    COSTS,
+    PLANNER,
+    constant,
+    prompts,
+    scaled,
+    write_run,
+    write_sweep,
+)
 from treespec.costs import Costs
 from treespec.regret import ALL, acceptance_by_source, regret
 from treespec.sweep import PLAIN, read_sweep
@@ -100,6 +108,32 @@ def test_the_interval_is_as_wide_as_prompts_differ(tmp_path):
     found = rows_of(tmp_path)["qa"].regret
     assert found.interval.low < 0.0 < found.ratio < found.interval.high
     assert found.interval.high - found.interval.low < 0.6
+
+
+def test_turns_of_a_conversation_are_one_prompt(tmp_path):
+    """Three conversations are no six prompts, and too few for an interval."""
+    texts = prompts({"qa": [(1, 2)] * 6})
+    turns = [
+        replace(o, id=f"c{n // 2}" + "/2" * (n % 2), turn=1 + n % 2)
+        for n, o in enumerate(texts)
+    ]
+    write_run(tmp_path, "chain", turns)
+    write_run(tmp_path, "planner", turns, policy=PLANNER)
+    row = rows_of(tmp_path)["qa"]
+    assert row.num_prompts == 3
+    assert row.regret.interval is None
+
+
+def test_each_way_to_tell_regret_has_the_strategy_that_is_best_by_it(tmp_path):
+    """The faster chain ran while the machine was slow: by seconds another is best."""
+    write_run(tmp_path, "planner", prompts({"qa": [(2, 2, 2)] * 5}), policy=PLANNER)
+    write_run(tmp_path, "short", prompts({"qa": [(1,) * 5] * 5}))
+    long = [scaled(o, 3.0) for o in prompts({"qa": [(4, 4)] * 5})]
+    write_run(tmp_path, "long", long, controller=constant(5))
+    found = rows_of(tmp_path)["qa"].regret
+    assert found.best.run_key == "short"
+    assert found.ratio < 0 < found.of_speedup
+    assert found.priced > 0
 
 
 def test_four_prompts_have_a_regret_and_no_interval(tmp_path):

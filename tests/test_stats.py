@@ -202,6 +202,31 @@ def test_equal_scores_of_few_prompts_do_not_show_equivalence(num_prompts, shown)
     assert (found.interval.high < found.margin) == shown
 
 
+@pytest.mark.parametrize("num_gains", [0, 3])
+def test_a_true_loss_at_the_margin_of_right_and_wrong_answers_is_seldom_equal(
+    num_gains,
+):
+    """Of 100 answers with a loss of 5%, a t-test alone called 12% equivalent."""
+    rng = np.random.default_rng(7)
+    share = num_gains / 100
+    shown = 0
+    for _ in range(400):
+        drawn = rng.random(100)
+        losses = drawn < 0.05 + share
+        gains = drawn > 1 - share
+        scores = gains.astype(float) - losses
+        shown += equivalence(scores, margin=0.05, largest=1.0).shown
+    assert shown <= 40  # at 5%, more has a probability below 1e-4
+
+
+def test_an_answer_that_turned_wrong_makes_nobody_surer():
+    """57 equal answers and a lost one were equivalent, 58 equal ones were not."""
+    surely = equivalence([0.0] * 58, margin=0.05, largest=1.0)
+    less = equivalence([0.0] * 57 + [-1.0], margin=0.05, largest=1.0)
+    assert less.p_value > surely.p_value
+    assert not less.shown
+
+
 def test_equal_differences_beyond_the_margin_are_no_equivalence():
     assert not equivalence([0.2] * 500, margin=0.1, largest=1.0).shown
     assert equivalence([0.0], margin=0.1, largest=1.0) is None

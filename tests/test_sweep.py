@@ -1,5 +1,6 @@
 """What compares is read, and what does not is refused in one line."""
 
+import json
 import re
 from contextlib import suppress
 from dataclasses import replace
@@ -205,3 +206,16 @@ def test_times_of_the_hand_made_runs_scale():
     outcome = make_outcome()
     slow = scaled(outcome, 3.0)
     assert slow.speculative.decode_s == pytest.approx(3 * outcome.speculative.decode_s)
+
+
+def test_a_run_over_another_baseline_is_refused(tmp_path):
+    """Its baseline is not plain decoding, and has no steps to be priced."""
+    write_sweep(tmp_path)
+    run = tmp_path / "chain3"
+    summary = json.loads((run / "summary.json").read_text())
+    (run / "summary.json").write_text(
+        json.dumps({**summary, "baseline": "hf_generate"})
+    )
+    line = refusal(tmp_path)
+    assert "chain3 has baseline=hf_generate" in line
+    assert "sweep with baseline=autoregressive" in line

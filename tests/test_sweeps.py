@@ -16,7 +16,7 @@ import yaml
 from tests.forks import NUM_KILLS
 from tests.test_cli import BOOM
 from treespec.neighbours import beside
-from treespec.sinks.run_folder import DONE
+from treespec.sinks.run_folder import DONE, LOCK
 from treespec.sinks.wandb_reader import read_offline_run
 from treespec.sweep_log import SWEEP_LOG, JobEnded, Plan, SweepLog
 
@@ -154,7 +154,7 @@ def test_a_run_that_another_process_is_at_is_left_to_it(command, tmp_path):
     assert command("policy=chain").code == 0
     (done,) = tmp_path.glob("outputs/*/*/DONE")
     done.unlink()
-    claimed = os.open(done.parent, os.O_RDONLY)
+    claimed = os.open(done.parent / LOCK, os.O_RDWR)
     fcntl.flock(claimed, fcntl.LOCK_EX)
     ended = command("-m", "policy=chain,top_k_tree")
     assert ended.code == 4

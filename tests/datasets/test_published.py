@@ -14,7 +14,7 @@ from treespec.datasets import humaneval, published
 from treespec.datasets.gsm8k import Gsm8kDataset
 from treespec.datasets.humaneval import HumanEvalDataset
 from treespec.datasets.mt_bench import MtBenchDataset
-from treespec.datasets.published import PublishedFile, fetched, published_prompts
+from treespec.datasets.published import PublishedFile, fetched
 from treespec.datasets.spec_bench import SpecBenchDataset
 from treespec.errors import FetchError, TreespecError
 
@@ -192,10 +192,13 @@ def test_another_file_than_the_pinned_one_is_not_kept(served, tmp_path):
     assert not list((tmp_path / "cache/datasets").rglob("*.jsonl"))
 
 
-def test_half_a_file_is_refused(served):
+def test_half_a_file_is_refused_and_not_kept(served, tmp_path):
+    """Kept, it stood in the way of every later run."""
     longer = replace(served, num_rows=80)
-    with pytest.raises(TreespecError, match=r"has 80 rows, but .* gave 2"):
-        published_prompts(longer, None, lambda row: row.content)
+    with pytest.raises(FetchError, match=r"has 80 rows, .* gave 2; it was not kept"):
+        fetched(longer)
+    assert not list((tmp_path / "cache/datasets").rglob("*.jsonl"))
+    assert fetched(served).is_file()
 
 
 @pytest.mark.parametrize("value", ["1", "true", "ON"])
