@@ -12,7 +12,12 @@ import pandas as pd
 import rules
 from drawing import missing_notes
 from engine import Answer, Measured, Study
-from paired import Estimate, comparable, estimate
+from paired import (
+    Estimate,
+    comparable,
+    estimate,
+    verdict,
+)
 from treespec.analysis.chart import Chart, Panel, Points
 from treespec.analysis.look import NUM_STYLES
 from treespec.errors import TreespecError
@@ -166,7 +171,7 @@ def _summary(blocks: Blocks, best: str, others: Sequence[str]) -> str:
             f"{blocks.speedup(first).told('x')}, regret "
             f"{blocks.regret(first, best).percent()}."
         )
-    return told
+    return f"{told} (Intervals are over blocks of few texts, and so too narrow.)"
 
 
 def _text(
@@ -184,7 +189,7 @@ def _text(
         f"{worst} ({blocks.speedup(worst).told('x')}): choosing wrongly costs "
         f"{blocks.regret(worst, best).percent()}. The best one is known only "
         "afterwards, and by the same noise that it is compared with. "
-        f"{_pays(blocks.speedup(best))}",
+        f"It {verdict(blocks.speedup(best))}.",
     ]
     groups: dict[str, list[str]] = {"beat": [], "tie": [], "lose": []}
     for job in others:
@@ -204,14 +209,6 @@ def _text(
             f"{' '.join(told)} (In brackets: seconds lost to it, 95% interval.)"
         )
     return "\n\n".join([*parts, _followed(measured, others)])
-
-
-def _pays(speedup: Estimate) -> str:
-    if speedup.low > 1:
-        return "It pays."
-    if speedup.value <= 1:
-        return "It does not pay, and so no constant does."
-    return "It is not shown to pay."
 
 
 def _followed(measured: Measured, others: Sequence[str]) -> str:

@@ -13,8 +13,13 @@ from treespec.sinks.reader import Run
 
 
 def job_of(run: Run) -> Job:
-    """Return the job of a run, from the configuration that it recorded."""
-    return build_job(OmegaConf.create(run.config), list(_targets(run.config)))
+    """Return the job of a run, from the configuration that it recorded.
+
+    Its texts have been judged: quality measures, and the permission that some of them
+    need, are left out.
+    """
+    config = {**run.config, "quality": {}, "execute_code": False}
+    return build_job(OmegaConf.create(config), list(_targets(config)))
 
 
 def _targets(config: Any) -> Iterator[str]:

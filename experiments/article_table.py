@@ -27,9 +27,10 @@ def answer(measured: Measured) -> Answer:
     rates = {method: _rates(measured, method) for method in (PLAIN, *GAMMAS)}
     best = {method: _best(found) for method, found in rates.items()}
     summary = "; ".join(
-        f"{gamma} drafts: {speedup(runs[name].summary)} in decoding, "
+        f"{gamma} drafts: {speedup(runs[name].summary)} in decoding (article: "
+        f"{times(_article(measured, name))} in latency), "
         f"{times(ratio(best[name], best[PLAIN]))} in requests/s (article: "
-        f"{times(_article(measured, name))})"
+        f"{times(_article_rate(measured, name))})"
         for name, gamma in GAMMAS.items()
     )
     return Answer(
@@ -68,6 +69,7 @@ def _by_task(measured: Measured, runs: Mapping[str, Run]) -> Iterator[dict[str, 
                 "speed-up of decoding (95%)": "1.00x"
                 if method == PLAIN
                 else speedup(group),
+                "drafted/forward": 0.0 if method == PLAIN else group["mean_nodes"],
                 "tokens/forward": 1.0
                 if method == PLAIN
                 else group["mean_acceptance_length"],
@@ -169,8 +171,8 @@ def _note(measured: Measured, cost: float | None) -> str:
 
 
 def _cost_ratio(run: Run) -> float | None:
-    """Return a draft forward's seconds over a plain step's."""
-    steps = [s for o in run.outcomes for s in o.speculative.steps]
+    """Return a draft forward's seconds over a plain step's; not of first steps."""
+    steps = [s for o in run.outcomes for s in o.speculative.steps[1:]]
     plain = [s.step_s for o in run.outcomes for s in o.baseline.steps]
     drafted = ratio(
         sum(s.draft_s for s in steps), sum(s.num_draft_forwards for s in steps)

@@ -234,7 +234,8 @@ def _text(
             f"{measured.settings['tokens_per_request']} tokens. Its machine costs "
             f"{times(wanted)} that of the target alone: so many times as many tokens/s "
             "break even.",
-            f"Speculation made tokens cheaper in {len(paying)} of {len(prices)} cases. "
+            f"Speculation made tokens cheaper in {len(paying)} of {len(prices)} cases, "
+            "each measured once, so without an interval. "
             "The sensitivity to acceptance keeps the measured seconds of a step, and "
             "takes acceptance to be constant and independent from token to token.",
         ]

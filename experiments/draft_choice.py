@@ -16,11 +16,14 @@ from paired import (
     SEED,
     Estimate,
     acceptance,
+    acceptance_moved,
     comparable,
     estimate,
+    judged_row,
     speedup,
     step_rows,
     step_sums,
+    verdict,
 )
 from treespec.analysis.chart import Chart, Panel, Points
 from treespec.outcome import PromptOutcome
@@ -68,9 +71,10 @@ def answer(measured: Measured) -> Answer:
     best = max(greedy or drafts, key=lambda draft: draft.speedup.value)
     front = [draft for draft in greedy if draft.front_share >= 0.5]
     frame = _frame(drafts)
+    unbeaten = _listed([draft.name for draft in front])
     summary = (
-        f"Fastest: {best.name}, {best.speedup.told('x')}, {_pays(best)}. Not beaten in "
-        f"both cost and acceptance: {_listed([draft.name for draft in front])}."
+        f"Fastest: {best.name}, {best.speedup.told('x')}, {verdict(best.speedup)}. Not "
+        f"beaten in both cost and acceptance: {unbeaten}."
     )
     text = "\n\n".join(
         [_front_told(greedy), _best_told(best, greedy), _alignment_told(drafts)]
@@ -148,14 +152,8 @@ def on_front(
 
 def _judged(outcome: PromptOutcome) -> list[float]:
     """Return accepted and judged first children, draft cost and drafted tokens."""
-    first = [
-        accepted
-        for step in outcome.speculative.steps
-        for rank, accepted in zip(step.judged_ranks, step.judged_accepted, strict=True)
-        if rank == 0
-    ]
     sums = step_sums(outcome)
-    return [sum(first), len(first), sums.draft_s / sums.plain_s, sums.num_nodes]
+    return [*judged_row(outcome), sums.draft_s / sums.plain_s, sums.num_nodes]
 
 
 def _frame(drafts: Sequence[Draft]) -> pd.DataFrame:
@@ -195,16 +193,19 @@ def _best_told(best: Draft, drafts: Sequence[Draft]) -> str:
     ranked = sorted(drafts, key=lambda draft: -draft.acceptance.value)
     most = ranked[0]
     told = (
-        f"The fastest was {best.name} with {best.speedup.told('x')}: it {_pays(best)}."
+        f"The fastest was {best.name} with {best.speedup.told('x')}: it "
+        f"{verdict(best.speedup)}."
     )
     if most is not best:
         told += (
             f" The most often accepted one, {most.name} "
             f"({most.acceptance.percent()}), gave {most.speedup.told('x')}."
         )
-    losing = [draft.name for draft in drafts if draft.speedup.value < 1]
+    losing = [draft.name for draft in drafts if draft.speedup.high < 1]
     if losing:
-        told += f" Slower than plain decoding: {_listed(losing)}."
+        told += (
+            f" Slower than plain decoding beyond their intervals: {_listed(losing)}."
+        )
     return told
 
 
@@ -218,20 +219,15 @@ def _alignment_told(drafts: Sequence[Draft]) -> str:
     ):
         if left in found and right in found:
             a, b = found[left], found[right]
+            moved = acceptance_moved(a.run, b.run)
+            is_shown = moved.low > 0 or moved.high < 0
+            word = "moved" if is_shown else "is not shown to move"
             parts.append(
-                f"{what} moved acceptance from {a.acceptance.percent()} to "
-                f"{b.acceptance.percent()} and the cost of a drafted token from "
-                f"{a.cost.told()} to {b.cost.told()} plain steps."
+                f"{what} {word} acceptance ({a.acceptance.percent()} and "
+                f"{b.acceptance.percent()}, difference {moved.percent()}); a drafted "
+                f"token cost {a.cost.told()} and {b.cost.told()} plain steps."
             )
     return " ".join(parts)
-
-
-def _pays(draft: Draft) -> str:
-    if draft.speedup.low > 1:
-        return "pays"
-    if draft.speedup.value <= 1 or draft.speedup.high < 1:
-        return "does not pay"
-    return "is not shown to pay by these prompts"
 
 
 def _listed(words: Sequence[str], between: str = ", ") -> str:

@@ -25,7 +25,8 @@ from treespec.loaded_models import LoadedModels
 from treespec.pipes import say
 from treespec.runner import LosslessViolationError, run
 from treespec.sinks.reader import Run, read_run
-from treespec.sweeping import BAD_INPUT, FAILED, INTERRUPTED, NOT_LOSSLESS, OK
+from treespec.sweeping import FAILED, INTERRUPTED, OK, exit_code
+from treespec.untimed import NUM_JOBS_BESIDE
 
 SWEEP = "studies"
 """Folder, inside of ``output_root``, of all studies."""
@@ -236,12 +237,13 @@ def run_study(home: Path, asked: Asked) -> Finished:
     for number, (name, job) in enumerate(jobs.items(), start=1):
         print(f"\n[{number} of {len(jobs)}] {name}", flush=True)
         end = attempt(job, models)
-        code = max(code, end.code)
-        if end.code == OK:
-            runs[name] = read_run(job.folder)
+        found = _usable(job) if end.code == OK else end.message
+        if isinstance(found, Run):
+            runs[name] = found
         else:
-            say(f"error: {name}: {end.message}")
-            missing[name] = end.message
+            code = max(code, end.code or FAILED)
+            say(f"error: {name}: {found}")
+            missing[name] = found
     folder = next(iter(jobs.values())).folder.parent
     if not runs:
         say("error: there is no answer, as every job failed")
@@ -258,6 +260,20 @@ def run_study(home: Path, asked: Asked) -> Finished:
     return Finished(asked, plan, measured, answer, code)
 
 
+def _usable(job: Job) -> Run | str:
+    """Return what a job recorded, or why no answer can be made of it."""
+    try:
+        found = read_run(job.folder)
+    except TreespecError as error:
+        return f"{error}; run it again with force=true"
+    if found.summary.get(NUM_JOBS_BESIDE):
+        return (
+            "other jobs ran beside it on its device, so its times say nothing; run it "
+            "again alone, with force=true"
+        )
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class JobEnd:
     """How a job ended: its exit code, and why it failed in one line."""
@@ -270,13 +286,11 @@ def attempt(job: Job, models: LoadedModels) -> JobEnd:
     """Run a job, or find it done; whatever it raises but an interrupt is its end."""
     try:
         run(job, models)
-    except TreespecError as error:
-        return JobEnd(BAD_INPUT, str(error))
-    except LosslessViolationError as error:
-        return JobEnd(NOT_LOSSLESS, str(error))
     except Exception as error:  # one job must not take the others with it
+        told = isinstance(error, TreespecError | LosslessViolationError)
         reason = " ".join(str(error).split())
-        return JobEnd(FAILED, f"{type(error).__name__}: {reason}")
+        name = "" if told else f"{type(error).__name__}: "
+        return JobEnd(exit_code(error), f"{name}{reason}")
     return JobEnd(OK)
 
 

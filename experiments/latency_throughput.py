@@ -11,6 +11,7 @@ import pandas as pd
 from engine import Answer, Measured, Study
 from serving import Served, ratio, served
 from treespec.analysis.chart import Chart, Guide, Panel, Points
+from treespec.metrics import MIN_PROMPTS_FOR_INTERVAL
 from treespec.sinks.lines import times
 from treespec.sinks.reader import Run
 from words import listed, pays, speedup
@@ -42,7 +43,8 @@ def answer(measured: Measured) -> Answer:
     cells = cells_of(measured, METHODS, LOADS)
     frame = pd.DataFrame(_rows(cells))
     return Answer(
-        summary="; ".join(_found(cells, method) for method in METHODS),
+        summary="Times the requests/s of plain decoding, by requests at once, each "
+        "measured once: " + "; ".join(_found(cells, method) for method in METHODS),
         text=_text(cells),
         tables={
             "By requests at once": frame,
@@ -145,9 +147,17 @@ def _gains(cells: Sequence[Cell]) -> Iterator[dict[str, Any]]:
             "requests at once": cell.load,
             "requests/s (times)": times(cell.gain),
             "speed-up of decoding (95%)": speedup(cell.run.summary),
-            "verdict": pays(cell.run.summary),
+            "verdict": _verdict(cell),
+            "drafted/forward": cell.run.summary["mean_nodes"],
             "tokens/forward": cell.run.summary["mean_acceptance_length"],
         }
+
+
+def _verdict(cell: Cell) -> str:
+    """Return what the interval says; requests of a batch share their steps."""
+    num_batches = len(cell.run.outcomes) / cell.load
+    few = num_batches < MIN_PROMPTS_FOR_INTERVAL
+    return "too few batches to tell" if few else pays(cell.run.summary)
 
 
 def _found(cells: Sequence[Cell], method: str) -> str:
@@ -159,12 +169,13 @@ def _found(cells: Sequence[Cell], method: str) -> str:
 def _text(cells: Sequence[Cell]) -> str:
     lines = [
         "Requests of a batch are admitted together. Requests/s hold the reading of the "
-        "prompts; the speed-up of decoding leaves it out, and its interval is over "
-        "prompts, those of a batch sharing their steps."
+        "prompts; the speed-up of decoding leaves it out. Requests of a batch share "
+        "their steps, so with fewer than five batches its interval says nothing of "
+        "other batches, and no verdict is made of it."
     ]
     for method, name in METHODS.items():
         own = [cell for cell in cells if cell.method == method]
-        verdicts = {cell.load: pays(cell.run.summary) for cell in own}
+        verdicts = {cell.load: _verdict(cell) for cell in own}
         faster = [str(load) for load, word in verdicts.items() if word == _FASTER]
         slower = [str(load) for load, word in verdicts.items() if word == _SLOWER]
         above = [cell.load for cell in own if (cell.gain or 0) > 1]

@@ -146,15 +146,29 @@ def step_sums(outcome: PromptOutcome) -> StepSums:
 
 
 def acceptance(run: Run) -> Estimate:
-    """Return accepted drafts per judged first child, with its Wilson interval."""
+    """Return accepted drafts per judged first child."""
+    rows = [judged_row(outcome) for outcome in run.outcomes]
+    return estimate(np.array([row for row in rows if row[1]]).reshape(-1, 2), _ratio)
+
+
+def acceptance_moved(run: Run, other: Run) -> Estimate:
+    """Return the acceptance of the other run less that of a run, paired."""
+    own, others = comparable([run, other])
+    rows = np.array(
+        [[*judged_row(a), *judged_row(b)] for a, b in zip(own, others, strict=True)]
+    ).reshape(-1, 4)
+    return estimate(rows, lambda s: _ratio(s[..., 2:]) - _ratio(s[..., :2]))
+
+
+def judged_row(outcome: PromptOutcome) -> list[float]:
+    """Return accepted and judged first children of a prompt."""
     judged = [
         accepted
-        for outcome in run.outcomes
         for step in outcome.speculative.steps
         for rank, accepted in zip(step.judged_ranks, step.judged_accepted, strict=True)
         if rank == 0
     ]
-    return rate(sum(judged), len(judged))
+    return [float(sum(judged)), float(len(judged))]
 
 
 def comparable(runs: Sequence[Run]) -> list[list[PromptOutcome]]:
@@ -175,6 +189,13 @@ def num_decoded(result: GenerationResult) -> float:
     return float(max(len(result.tokens) - 1, 0))
 
 
+def verdict(speedup_: Estimate) -> str:
+    """Return what an interval says of a speed-up: it pays, it does not, or neither."""
+    if speedup_.low > 1:
+        return "pays"
+    return "does not pay" if speedup_.high < 1 else "is not shown to pay"
+
+
 def correlation(x: Sequence[float], y: Sequence[float]) -> Estimate:
     """Return Pearson's correlation with its bootstrap interval."""
     columns = np.array([x, y], dtype=float)
@@ -186,6 +207,11 @@ def correlation(x: Sequence[float], y: Sequence[float]) -> Estimate:
     )
     ones = np.ones_like(a)
     return estimate(np.stack([ones, a, b, a * a, b * b, a * b], axis=1), _pearson)
+
+
+def _ratio(sums: Floats) -> Floats:
+    result: Floats = sums[..., 0] / sums[..., 1]
+    return result
 
 
 def _pearson(sums: Floats) -> Floats:

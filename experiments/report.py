@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from math import isnan
@@ -155,10 +156,15 @@ def _conditions(runs: Sequence[Run]) -> str:
     )
     return "\n".join(
         [
-            f"- {_counted(runs, 'prompts')} per job, up to "
-            f"{config['max_new_tokens']} new tokens each, seed {config['seed']}; "
-            "every job decodes each prompt with its baseline as well, in turns",
-            *(f"- {role}: {_model(model)}" for role, model in _models(runs).items()),
+            f"- {_counted(runs)} per job ({_dataset(runs)}), up to "
+            f"{_several(r.config['max_new_tokens'] for r in runs)} new tokens each, "
+            f"{_several(r.config['max_concurrent'] for r in runs)} at once, seed "
+            f"{config['seed']}; every job decodes each prompt with its baseline as "
+            "well, in turns",
+            *(
+                f"- {role}: {_several(_model(model) for model in models)}"
+                for role, models in _models(runs).items()
+            ),
             f"- {ended[:10]}; {len(runs)} jobs took {minutes:.1f} minutes",
             f"- {environment['cpu'] or 'unknown CPU'}, {environment['num_cpus']} CPUs, "
             f"{environment['num_threads']} threads"
@@ -168,17 +174,30 @@ def _conditions(runs: Sequence[Run]) -> str:
     )
 
 
-def _counted(runs: Sequence[Run], what: str) -> str:
-    counts = sorted({len(run.outcomes) for run in runs})
-    return f"{' or '.join(map(str, counts))} {what}"
+def _counted(runs: Sequence[Run]) -> str:
+    return f"{_several(sorted({len(run.outcomes) for run in runs}))} prompts"
 
 
-def _models(runs: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
-    """Return the models of the runs, by role; the first with a draft tells both."""
-    found: dict[str, Mapping[str, Any]] = {}
+def _dataset(runs: Sequence[Run]) -> str:
+    """Return whose prompts they are, and how many of which category."""
+    names = (str(run.config["dataset"]["_target_"]).rpartition(".")[2] for run in runs)
+    most = max(runs, key=lambda run: len(run.outcomes))
+    counts = Counter(outcome.category for outcome in most.outcomes)
+    kinds = ", ".join(f"{number} {name}" for name, number in counts.items())
+    return f"{_several(names)}: {kinds}"
+
+
+def _several(values: Iterable[object]) -> str:
+    """Return each value once."""
+    return " or ".join(dict.fromkeys(map(str, values)))
+
+
+def _models(runs: Sequence[Run]) -> dict[str, list[Mapping[str, Any]]]:
+    """Return the models of the runs, by role."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
     for run in runs:
         for role, model in run.environment["models"].items():
-            found.setdefault(role, model)
+            found.setdefault(role, []).append(model)
     return found
 
 

@@ -19,6 +19,7 @@ from paired import (
     step_rows,
     step_sums,
     tokens_per_step,
+    verdict,
 )
 from treespec.analysis import tables
 from treespec.analysis.chart import Chart, Panel, Points
@@ -219,11 +220,7 @@ def _peaks_told(chain: Shaped, tree: Shaped, ratio: Estimate) -> str:
 
 
 def _pays(job: Shaped) -> str:
-    if job.speedup.low > 1:
-        return f"The {job.name} pays."
-    if job.speedup.value <= 1 or job.speedup.high < 1:
-        return f"The {job.name} does not pay."
-    return f"Whether the {job.name} pays is not settled by these prompts."
+    return f"The {job.name} {verdict(job.speedup)}."
 
 
 def _word(ratio: Estimate) -> str:

@@ -89,6 +89,8 @@ def test_a_permission_is_typed_and_no_file_gives_it(command, read_runs, prompts)
     assert refused.code == 2
     (error,) = refused.errors
     assert "is allowed by the command alone: type execute_code=true" in error
+    denied = command(*again, "execute_code=false", tiny=False)
+    assert denied.code == 2, "to say no once was permission enough"
     assert command(*again, "execute_code=true", tiny=False).code == 0
 
 

@@ -203,9 +203,7 @@ def test_equal_scores_of_few_prompts_do_not_show_equivalence(num_prompts, shown)
 
 
 @pytest.mark.parametrize("num_gains", [0, 3])
-def test_a_true_loss_at_the_margin_of_right_and_wrong_answers_is_seldom_equal(
-    num_gains,
-):
+def test_a_loss_of_right_answers_at_the_margin_is_seldom_called_equal(num_gains):
     """Of 100 answers with a loss of 5%, a t-test alone called 12% equivalent."""
     rng = np.random.default_rng(7)
     share = num_gains / 100

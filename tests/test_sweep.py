@@ -213,9 +213,8 @@ def test_a_run_over_another_baseline_is_refused(tmp_path):
     write_sweep(tmp_path)
     run = tmp_path / "chain3"
     summary = json.loads((run / "summary.json").read_text())
-    (run / "summary.json").write_text(
-        json.dumps({**summary, "baseline": "hf_generate"})
-    )
+    changed = {**summary, "baseline": "hf_generate"}
+    (run / "summary.json").write_text(json.dumps(changed))
     line = refusal(tmp_path)
     assert "chain3 has baseline=hf_generate" in line
     assert "sweep with baseline=autoregressive" in line

@@ -204,10 +204,8 @@ class Jobs:
             ended = self._run(config, words, log)
             if log is not None and ended.code != BUSY:
                 log.end(words, ended)
-        except DiskError as error:
-            return FAILED, str(error)
         except TreespecError as error:
-            return BAD_INPUT, str(error)
+            return exit_code(error), str(error)
         return ended.code, ended.message
 
     def report(self) -> int | None:
@@ -251,7 +249,6 @@ class Jobs:
         # Torch and transformers take seconds; a mistyped key should not wait for them.
         from treespec.loaded_models import LoadedModels  # noqa: PLC0415
         from treespec.runner import LosslessViolationError, run  # noqa: PLC0415
-        from treespec.sinks.run_folder import RunBusyError  # noqa: PLC0415
 
         if self._models is None:
             self._models = LoadedModels()
@@ -261,15 +258,11 @@ class Jobs:
             if log is not None:
                 log.begin(words, job.run_key)
             report = run(job, self._models)
-        except RunBusyError as error:
-            return JobEnded(BUSY, str(error))
-        except DiskError as error:
-            return JobEnded(FAILED, str(error))
         except TreespecError as error:
-            return JobEnded(BAD_INPUT, str(error))
+            return JobEnded(exit_code(error), str(error))
         except LosslessViolationError as error:
             assert job is not None
-            return JobEnded(NOT_LOSSLESS, f"{error}; see {job.folder}")
+            return JobEnded(exit_code(error), f"{error}; see {job.folder}")
         # One job must not take the others with it, not even by leaving Python.
         except (Exception, SystemExit) as error:
             return JobEnded(
@@ -311,6 +304,18 @@ class Jobs:
         here = _places(words)
         own = tuple(job for job in jobs if _places(job) == here)
         return Plan(self._command, self._cwd, own)
+
+
+def exit_code(error: BaseException) -> int:
+    """Return the exit code of a job that ended with an error."""
+    from treespec.runner import LosslessViolationError  # noqa: PLC0415
+    from treespec.sinks.run_folder import RunBusyError  # noqa: PLC0415
+
+    if isinstance(error, RunBusyError):
+        return BUSY
+    if isinstance(error, TreespecError) and not isinstance(error, DiskError):
+        return BAD_INPUT
+    return NOT_LOSSLESS if isinstance(error, LosslessViolationError) else FAILED
 
 
 def _failure(error: BaseException, folder: Path | None) -> str:
