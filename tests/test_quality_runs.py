@@ -32,7 +32,7 @@ def prompts(tmp_path):
 
 def test_all_measures_stand_beside_the_speed_up(command, read_runs, prompts):
     pytest.importorskip("sacrebleu")
-    names = "quality=[bleu,rouge,exact_answer,pass_at_1]"
+    names = "quality=[bleu,rouge_l,exact_answer,pass_at_1]"
     ended = command(prompts, names, "execute_code=true", *LOSSY)
     assert (ended.code, ended.errors) == (0, [])
     assert "runs code that the model wrote" in ended.err
@@ -62,11 +62,11 @@ def test_without_being_asked_there_is_no_quality(command, read_runs, prompts):
         (["quality=pass_at_1", "execute_code=1"], "execute_code must be true or false"),
         (["execute_code=maybe"], "execute_code must be true or false"),
         (
-            ["quality=rouge", "quality.rouge_l.margin=2"],
+            ["quality=rouge_l", "quality.rouge_l.margin=2"],
             "quality.rouge_l.margin must be",
         ),
         (["quality=nothing"], "quality"),
-        (["quality=rouge", "quality.rouge_l.order=2"], "quality.rouge_l.order"),
+        (["quality=rouge_l", "quality.rouge_l.order=2"], "quality.rouge_l.order"),
     ],
 )
 def test_a_mistake_is_one_line_before_anything_is_decoded(

@@ -194,7 +194,8 @@ class BeliefMemory:
     """What all requests so far have taught: the prior of the next one.
 
     It lives as long as its owner keeps it, so with one the same prompt may get other
-    trees (never another text) after other prompts.
+    trees after other prompts (and, under rules that look at the draft's law, another
+    text of the same law).
 
     Attributes:
         belief: What is believed now; ``None`` before the first record.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from treespec.errors import TreespecError, require_integer
-from treespec.files import read_json, write_json
+from treespec.files import MALFORMED, read_json, write_json
 
 SCHEMA = 1
 """Number of the file's layout; a file of another one is refused."""
@@ -167,13 +167,7 @@ class Costs:
             )
         except TreespecError:
             raise
-        except (
-            KeyError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            OverflowError,
-        ) as error:
+        except MALFORMED as error:
             raise TreespecError(
                 f"costs cannot be read ({type(error).__name__}: {error})"
             ) from error

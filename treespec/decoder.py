@@ -147,7 +147,9 @@ class SpeculativeDecoder:
             max_new_tokens: Most new tokens per prompt.
             seed: One seed per prompt, or one for all: prompt i then has ``seed + i``.
                 What a prompt becomes depends on its own seed only, not on its
-                neighbours. ``None`` leaves it to chance.
+                neighbours, unless they change what is drafted (a planner that weighs
+                their load) and the rule looks at the draft's law: then it is another
+                text of the same law. ``None`` leaves it to chance.
             stop: Strings that end a text.
 
         Raises:

@@ -21,7 +21,7 @@ class DiskError(TreespecError):
 
 
 class FetchError(TreespecError):
-    """A model file could not be fetched, verified or stored."""
+    """A file of a model or data set could not be fetched, verified or stored."""
 
 
 def require_integer(name: str, value: object, least: int, also: str = "") -> None:

@@ -283,9 +283,6 @@ def _pooled_speedup(sums: Floats) -> Floats:
     return ratio
 
 
-# Acceptance
-
-
 # Time
 
 

@@ -100,7 +100,7 @@ class PromptOutcome:
             slash and the turn's number.
         category: What kind of task it is.
         speculative: What tree speculation made of it.
-        baseline: What autoregressive decoding made of it.
+        baseline: What the baseline made of it.
         lossless: ``identical`` texts; a ``tie`` of two choices within numerical noise;
             a ``violation``; ``unchecked``, where texts need not agree (rules that keep
             the law of a sampled text); or ``lossy``, where the rule does not keep the

@@ -132,11 +132,24 @@ def check(job: Job) -> None:
             f"as pair=qwen25_coder, or give {DRAFT}.path=DIR with pair=custom, or use "
             "drafter=prompt_lookup"
         )
+    _check_devices(job)
     _check_baseline(job)
     for quality in job.measures:
         _check_quality(quality, job.prompts)
     for sink in job.sinks:
         sink.check(job.folder)
+
+
+def _check_devices(job: Job) -> None:
+    """Refuse a draft on another device than the target: nodes are not carried over."""
+    if job.draft is None or DRAFT not in job.strategies.needs:
+        return
+    target, draft = resolve_device(job.target, TARGET), resolve_device(job.draft, DRAFT)
+    if (target.type, target.index or 0) != (draft.type, draft.index or 0):
+        raise TreespecError(
+            f"{DRAFT}.device: the draft would be on {draft}, the target on {target}; "
+            f"give both the same device, such as {DRAFT}.device={target}"
+        )
 
 
 def _check_baseline(job: Job) -> None:

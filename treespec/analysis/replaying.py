@@ -118,7 +118,7 @@ def _check(drafter: AbstractDrafter) -> None:
     if drafter.runs_model or drafter.num_successors or drafter.hidden_layers:
         raise TreespecError(
             f"drafter must need only the text, but {type(drafter).__name__} asks a "
-            "model; replay takes PromptLookup, SuffixMatch and their like"
+            "model; replay takes PromptLookup, TokenRecycling and their like"
         )
 
 

@@ -1,4 +1,4 @@
-"""What was found on disk: four tables, and what did not get to its end."""
+"""What was found on disk: five tables, and what did not get to its end."""
 
 from __future__ import annotations
 

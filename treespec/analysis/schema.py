@@ -1,4 +1,4 @@
-"""Columns and types of the four tables, the same wherever the numbers come from.
+"""Columns and types of the five tables, the same wherever the numbers come from.
 
 Whole numbers and truths are pandas' nullable types, words its ``str``; seconds and
 rates are ``float64``, where what is not known is NaN. Lists stay Arrow lists, which

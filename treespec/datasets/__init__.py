@@ -1,1 +1,1 @@
-"""Prompts to decode: the small set that ships with the package, or JSON lines."""
+"""Prompts to decode: a set that ships along, what others publish, or JSON lines."""

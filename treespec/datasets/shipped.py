@@ -15,7 +15,7 @@ class ShippedDataset(AbstractDataset):
     """Self-written prompts for small chat models: nine kinds of task, eight of each.
 
     Some repeat much of their input in the answer, where guessing from the prompt
-    pays (editing, extraction, summarization, retrieval), and some repeat nothing
+    pays (editing, extraction, summarization), and some repeat nothing
     (stories, chat), so that a run shows both sides.
     """
 

@@ -153,7 +153,9 @@ class CascadeSession(AbstractTeamSession):
     ) -> Route:
         numbers = (list(led), list(led.values()))
         own_rows, rows = torch.tensor(numbers, device=self._device)
-        is_whole = len(led) == len(question.nodes) == len(question.whole.nodes)
+        # Row by row the frontier, that is: in another order it has as many rows.
+        is_own = question.asked is question.whole.frontier
+        is_whole = is_own and len(led) == len(question.nodes)
         first_source = self.members[place].first_source
         return Route(draft, own_rows, rows, first_source, is_whole)
 

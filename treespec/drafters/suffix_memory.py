@@ -13,7 +13,8 @@ class SuffixMemory:
     """The texts of finished requests, for ``PromptLookup(memory=...)``.
 
     It lives as long as its owner keeps it, so with one the same prompt may get other
-    trees (never another text) after other prompts. When the texts outgrow it, the
+    trees after other prompts (and, under rules that look at the draft's law, another
+    text of the same law). When the texts outgrow it, the
     oldest are forgotten whole until half of it is free, so that what is kept is read
     again only after as much has come in. Nothing is copied across the border of two
     texts. Corpora that outlive a request: SuffixDecoding (arXiv 2411.04975).

@@ -83,7 +83,7 @@ class ModelSession:
     Attributes:
         model: The model.
         cache: Its pool.
-        num_forwards: Forwards so far.
+        num_forwards: Times that it was run; a long reading in chunks counts once.
     """
 
     def __init__(self, model: AbstractLanguageModel, capacity: int) -> None:
@@ -116,6 +116,7 @@ class ModelSession:
             for each node.  # logits [1 + M, V] or [M, V]
         """
         self._prefill(feeds)
+        self.num_forwards += 1
         return self._forward(
             [self._lay_out(feed, feed.sequence.num_pending) for feed in feeds],
             hidden_layers,
@@ -271,7 +272,6 @@ class ModelSession:
             logit_rows=torch.tensor(wanted, device=device),
         )
         output = self.model.forward(rows, self.cache, hidden_layers)
-        self.num_forwards += 1
         counts = [len(part.logit_rows) for part in parts]
         hidden: Sequence[Tensor | None] = [None] * len(parts)
         if output.hidden is not None:

@@ -67,8 +67,11 @@ class AbstractPlanner(AbstractDraftPolicy):
         return PlanState(self.memory.start(drawn))
 
     def observe(self, state: PlanState, record: StepRecord) -> PlanState:
-        """Return the state after a step; the memory, if there is one, learns too."""
-        if self.memory is not None:
+        """Return the state after a step; the memory, if there is one, learns too.
+
+        Not from steps that may not draft, as those of a baseline with the same policy.
+        """
+        if self.memory is not None and record.max_depth and record.max_nodes:
             self.memory.add(record, state.belief.drawn)
         predicted_s = record.expected_s
         if predicted_s is None:
@@ -142,7 +145,8 @@ class AbstractPlanner(AbstractDraftPolicy):
             return REASONS[2] if len(kinds) == 2 else REASONS[0 if True in kinds else 1]
         if num_forwards:
             return REASONS[6]
-        opening = outlook.opening(16, 32)
+        most = max(outlook.situation.remaining - 1, 0)
+        opening = outlook.opening(min(16, most), 32)
         closed = {Opening.TOO_SLOW: REASONS[3], Opening.UNREAD: REASONS[4]}
         return closed.get(opening, REASONS[5])
 

@@ -35,7 +35,6 @@ _MAX_REASONS = 3
 _MAX_DEPTHS = 8
 _UNEVEN = 1.5
 _NOISY = 0.05
-_MAX_NAME = 16
 
 
 class TerminalSink(AbstractSink):

@@ -17,7 +17,8 @@ _MAX_NAME = 16
 def verdict_lines(lossless: Summary, baseline: str) -> list[str]:
     """Say whether the texts are the target's own, as far as they were compared."""
     plain = "plain decoding" if baseline == PLAIN else baseline
-    first, *rest = wrap(_verdict_words(lossless, plain), WIDTH - LABEL)
+    words = _verdict_words(lossless, plain, is_own=baseline == PLAIN)
+    first, *rest = wrap(words, WIDTH - LABEL)
     return [row("Lossless", first, ""), *(row("", line, "") for line in rest)]
 
 
@@ -64,7 +65,7 @@ def _equality(found: Mapping[str, Any], digits: int) -> str:
     return f" (90% interval {low} to {high}): {verdict[found['equivalent']]}"
 
 
-def _verdict_words(lossless: Summary, plain: str) -> str:
+def _verdict_words(lossless: Summary, plain: str, *, is_own: bool) -> str:
     checked, identical = lossless["checked"], lossless["identical"]
     if not lossless["rule_is_lossless"]:
         return (
@@ -79,10 +80,14 @@ def _verdict_words(lossless: Summary, plain: str) -> str:
             f"{plain} by more than numerical noise."
         )
     if lossless["ties"]:
+        why = (
+            "where two of the target's choices are equal within numerical noise"
+            if is_own
+            else "with tokens that are the target's own choice within numerical noise"
+        )
         return (
             f"yes. {identical} of {checked} texts are token for token those of "
-            f"{plain}; the rest ({lossless['ties']}) part from it where two of the "
-            "target's choices are equal within numerical noise."
+            f"{plain}; the rest ({lossless['ties']}) part from it {why}."
         )
     if checked == 1:
         return f"yes. The text is token for token that of {plain}."
