@@ -85,8 +85,9 @@ else:
 print("Measured with the run's own tree: {:.2f}x ({:.2f}x to {:.2f}x)".format(*told))
 
 # %% [markdown]
-# The forecast takes the median step of each size, so what happens once a text, such as the
-# draft model's reading of the prompt, is in the measured speed-up alone. Where time went:
+# The forecast takes the median step of each size: what happens once a text, such as the
+# draft model's reading of the prompt, is in the measured speed-up alone. Where the time
+# went:
 
 # %%
 plots.time_shares(results)
