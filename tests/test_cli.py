@@ -840,3 +840,20 @@ def test_an_error_that_nobody_foresaw_is_told_with_its_place(command, tmp_path):
     assert ended.errors == [
         f"error: RuntimeError: no idea ({tmp_path}/my_bad.py, line 7)"
     ]
+
+
+def test_a_failure_before_decoding_is_no_success_because_of_an_older_run(
+    command, tmp_path, monkeypatch
+):
+    """With force=true the older run was shown instead, and the exit code was 0."""
+    assert command().code == 0
+    (done,) = tmp_path.glob("outputs/*/*/DONE")
+
+    def fail(*_):
+        raise RuntimeError("out of memory, say")
+
+    monkeypatch.setattr("treespec.runner.prepare", fail)
+    ended = command("force=true")
+    assert ended.code == 1
+    assert "RuntimeError: out of memory, say" in ended.errors[0]
+    assert done.exists()

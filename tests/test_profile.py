@@ -297,3 +297,10 @@ def test_with_matplotlib_a_plot_lies_beside_the_profile(tmp_path) -> None:
     path.write_text("kept")
     assert plot_kept(replace(new, is_new=False)) == str(path)
     assert path.read_text() == "kept"
+
+
+def test_a_profile_that_was_timed_beside_other_jobs_is_kept_for_nobody(measured):
+    """Else every run of the next thirty days plans by disturbed seconds."""
+    found = kept_profile(None, {}, is_alone=lambda: False)
+    assert found.note.endswith("not kept: other jobs ran beside it")
+    assert not found.path.exists()

@@ -78,8 +78,9 @@ def _read_job(folder: Path, job: JobWords, content: LogContent) -> SweptJob:
     run = folder / key if key is not None else None
     failed = None if ended is None or ended.code == 0 else ended.message
     state, message = run_state(run, failed)
-    told = ended is None or ended.code == 0 or state == "done"
-    code = _CODES[state] if told else ended.code
+    code = _CODES[state]
+    if ended is not None and ended.code and state != "done":
+        code = ended.code
     return SweptJob(job, key, state, message, code, content.plan_of(job))
 
 

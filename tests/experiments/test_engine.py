@@ -1,8 +1,12 @@
 """The engine of studies, on a made-up study and toy models."""
 
+from types import SimpleNamespace
+
+import pandas as pd
 import pytest
 
 from tests.experiments.conftest import FOLDER
+from treespec.neighbours import beside
 
 RUN = "outputs/studies/made_up"
 
@@ -235,3 +239,32 @@ def test_every_setting_of_every_study_has_a_rule(module):
     for name in module("engine").study_names(FOLDER):
         plan, study = module("engine").read_plan(FOLDER, name), module(name).STUDY
         assert set(plan.settings) == set(study.rules), name
+
+
+def test_a_job_that_had_company_is_no_measurement(study, home):
+    """Its seconds once were published, though its own summary told none."""
+    with beside(["cpu"]):
+        ended = study("made_up", home=home)
+    assert ended.code == 1
+    assert ended.err.count("other jobs ran beside it on its device") == 4
+    assert "there is no answer, as every job failed" in ended.err
+
+
+def test_a_violation_in_a_job_that_failed_is_no_passed_check(module):
+    """Such a job is not among the runs, so nothing seemed to be wrong."""
+    law = module("sampling_modes")._law
+    settings = {"law_check": {"jobs": ["tree_1"]}}
+    exact, fits, vacuous = (
+        pd.DataFrame({"verdict": [word]})
+        for word in ("lossless", "fits", "too few rejections to tell")
+    )
+    why = "1 of 5 texts are not what the target would have written (see there)"
+
+    def told(missing, counted):
+        measured = SimpleNamespace(missing=missing, settings=settings)
+        return law(measured, [], exact, counted)
+
+    assert told({}, fits) == "every check of the law passed"
+    assert told({"greedy_0": why}, fits) == "a check of the law FAILED"
+    assert "not all of them could be made" in told({"greedy_0": "out of memory"}, fits)
+    assert "not all of them could be made" in told({}, vacuous)

@@ -18,7 +18,7 @@ from treespec.errors import NumericalError, TreespecError
 from treespec.metrics import summarize
 from treespec.sinks import rows, run_folder
 from treespec.sinks.base import RunStatus, recording
-from treespec.sinks.reader import read_run
+from treespec.sinks.reader import read_run, run_folders
 from treespec.sinks.run_folder import (
     RunBusyError,
     RunDoneError,
@@ -452,3 +452,19 @@ def test_a_run_is_busy_while_it_is_written_and_no_longer(run):
     sink.close(None, RunStatus("failed"))
     assert not is_busy(run.folder)
     RunFolderSink().check(run.folder)
+
+
+def test_a_sweep_may_be_called_wandb(tmp_path):
+    """Its runs were taken for files of W&B, and not found."""
+    folder = write_run_of(tmp_path / "wandb")
+    assert run_folders(tmp_path) == run_folders(tmp_path / "wandb") == [folder]
+    (folder / "wandb/run-1/files").mkdir(parents=True)
+    (folder / "wandb/run-1/run.wandb").write_text("")
+    (folder / "wandb/run-1/files/config.yaml").write_text("")
+    assert run_folders(folder / "wandb") == []
+
+
+def write_run_of(folder):
+    run = make_run(folder)
+    record([RunFolderSink()], run, make_outcomes())
+    return run.folder
