@@ -52,7 +52,7 @@ def tokens_over_time(
     rows = [
         {"mode": mode, "time_s": time_s, "num_tokens": number}
         for mode, column in modes
-        if not np.isscalar(row[column])  # of a run without times
+        if np.ndim(row[column]) == 1  # a run without times has none
         for number, time_s in enumerate(row[column], start=1)
     ]
     return frame_with(rows, ("mode", "time_s", "num_tokens"))
