@@ -112,7 +112,11 @@ def loads(methods, slowness):
 
 def test_the_load_at_which_speculation_stops_paying_is_found(module, measured):
     slowness = {1: 1.0, 2: 2.0, 4: 8.0, 8: 20.0}
-    runs = loads(["gamma_5", "gamma_10", "planner"], slowness)
+    runs = {
+        f"{method}_at_{load}": made_run(slow, load, count=8 * load)
+        for method in ("gamma_5", "gamma_10", "planner")
+        for load, slow in slowness.items()
+    }
     study = module("latency_throughput").STUDY
     answer = study.answer(measured("latency_throughput", runs))
     assert "faster beyond its interval with 1 and 2 requests at once" in answer.text
@@ -122,6 +126,15 @@ def test_the_load_at_which_speculation_stops_paying_is_found(module, measured):
     assert list(frame["method"][:4]) == [
         "autoregressive", "5 drafts", "10 drafts", "planner",
     ]  # fmt: skip
+
+
+def test_requests_of_one_batch_are_no_experiments_of_their_own(module, measured):
+    """Eight requests that shared every step had a verdict on the load of eight."""
+    runs = loads(["gamma_5"], {1: 1.0, 8: 1.0})
+    study = module("latency_throughput").STUDY
+    answer = study.answer(measured("latency_throughput", runs))
+    frame = answer.tables["Speculation against plain decoding at the same load"]
+    assert list(frame["verdict"]) == ["faster", "too few batches to tell"]
 
 
 def test_where_speculation_never_pays_the_same_code_says_so(module, measured):

@@ -77,6 +77,7 @@ def test_forecasts_and_judged_nodes_are_summed_up_alike_when_read_back(run):
 
 def test_a_run_leaves_exactly_the_promised_files(finished):
     assert sorted(path.name for path in finished.iterdir()) == [
+        ".lock",
         "DONE",
         "config.yaml",
         "env.json",

@@ -19,7 +19,7 @@ from tests.sinks.runs import make_outcomes, make_run, record
 from treespec.errors import TreespecError
 from treespec.sinks import wandb as module
 from treespec.sinks.base import Picture, recording
-from treespec.sinks.run_folder import RunFolderSink, is_done
+from treespec.sinks.run_folder import LOCK, RunFolderSink, is_done
 from treespec.sinks.wandb import WandbSink, flatten
 
 NUM_STEPS = {"k1": 1, "k2": 2, "k3": 3}
@@ -149,7 +149,8 @@ def test_a_run_has_tables_its_files_and_trees(tmp_path):
 
     (files,) = [a for a in _of(records, "artifact") if a["name"] == "run-k1"]
     kept = {e["path"]: Path(e["local_path"]) for e in files["manifest"]["contents"]}
-    written = {path.name: path for path in run.folder.iterdir() if path.is_file()}
+    files = [path for path in run.folder.iterdir() if path.is_file()]
+    written = {path.name: path for path in files if path.name != LOCK}
     assert kept == written
     assert "DONE" in kept
     copies = [
