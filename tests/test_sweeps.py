@@ -263,7 +263,7 @@ def test_collect_tells_a_run_whose_files_are_torn_and_reads_the_rest(command, tm
     told = command("outputs/default", verb="collect", tiny=False)
     assert told.code == 1
     assert "2 jobs: 1 done, 1 failed" in told.out
-    assert "run it again with force=true" in told.out
+    assert "summary.json: not JSON" in told.out
 
 
 @pytest.mark.parametrize(

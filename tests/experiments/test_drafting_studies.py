@@ -39,7 +39,7 @@ def test_trees_and_chains_are_compared_at_equal_nodes_and_time(study, tmp_path):
     assert "tree over chain" in told
     assert "At equal nodes: with 2 nodes a tree commits" in told
     assert "At equal time, tree to chain" in told
-    assert "| chain_16 |" in told.partition("Acceptance by depth")[2]
+    assert "| chain_8 |" in told.partition("Acceptance by depth")[2]
     assert figures(tmp_path, "tree_vs_chain") == {"speed", "depth"}
 
 
@@ -53,7 +53,7 @@ def test_drafts_are_compared_by_acceptance_and_cost(study, tmp_path):
     told = report(tmp_path, "draft_choice")
     assert "On the Pareto front, cheapest first: " in told
     assert "| lower 7 layers |" in told
-    assert "Quantization moved acceptance from" in told
+    assert re.search(r"Quantization (moved|is not shown to move) acceptance \(", told)
     assert re.search(r"pays|does not pay|is not shown to pay", told)
     assert figures(tmp_path, "draft_choice") == {"front"}
 

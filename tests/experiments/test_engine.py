@@ -20,7 +20,10 @@ def test_a_study_runs_its_jobs_and_answers_its_question(study, home, tmp_path):
     assert "| lookup | 3 |" in report
     assert "Margin 0.1, jobs lookup, model." in report
     assert "![" in report
-    assert "3 prompts per job, up to 12 new tokens each" in report
+    assert (
+        "3 prompts per job (JsonlDataset: 3 tiny), up to 12 new tokens each, 1 at once"
+        in report
+    )
     assert (tmp_path / RUN / "made_up_depth.svg").read_text().startswith("<?xml")
 
 
