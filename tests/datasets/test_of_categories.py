@@ -32,3 +32,11 @@ def test_the_articles_tasks_are_among_the_shipped_prompts():
         "chat",
         "summarization",
     }
+
+
+def test_six_kinds_are_one_prompt_of_each_if_six_are_asked_for():
+    job = compose_job(["dataset=six_kinds", "num_prompts=6"])
+    assert {prompt.category for prompt in job.prompts} == {
+        *("code", "math", "chat", "story", "question_answering", "translation"),
+    }
+    assert len(job.prompts) == 6
