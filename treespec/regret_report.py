@@ -12,6 +12,7 @@ from treespec.metrics import tokens_per_second
 from treespec.profile import Profile
 from treespec.recorded_profile import recorded_profile
 from treespec.regret import CategoryRegret, RegretReport, regret
+from treespec.sinks.lines import percent
 from treespec.stats import Interval
 from treespec.sweep import Contender, read_sweep
 
@@ -167,7 +168,7 @@ def _regret(report: RegretReport, row: CategoryRegret, width: int) -> str:
     return (
         f"{name:<{width}}  {best:<{room}}  {_percent(found.ratio):>7}  "
         f"{_interval(found.interval):<18}  {_percent(found.of_speedup):>8}  "
-        f"{_percent(found.priced):>8}  {_share(row.first_choice_acceptance):>4}"
+        f"{_percent(found.priced):>8}  {percent(row.first_choice_acceptance):>4}"
     )
 
 
@@ -199,12 +200,12 @@ def _bound(row: CategoryRegret, width: int) -> str:
 
 
 def _break_even(report: RegretReport) -> str:
-    kept = [f"{source} {_share(rate)}" for source, rate in report.acceptance.items()]
+    kept = [f"{source} {percent(rate)}" for source, rate in report.acceptance.items()]
     first = f"First drafts that were kept: {_listed(kept)}." if kept else ""
     if not report.break_even:
         return first
     points = [
-        "never" if least is None else _share(least)
+        "never" if least is None else percent(least)
         for least in report.break_even.values()
     ]
     return (
@@ -225,10 +226,6 @@ def _token_ms(contender: Contender) -> str:
 
 def _ms(seconds: float | None, num_tokens: int) -> str:
     return "-" if seconds is None else f"{1e3 * seconds / num_tokens:,.1f}"
-
-
-def _share(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.0f}%"
 
 
 def _percent(share: float | None) -> str:
