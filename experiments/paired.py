@@ -15,7 +15,7 @@ import numpy as np
 
 from treespec.outcome import PromptOutcome
 from treespec.sinks.reader import Run
-from treespec.stats import Floats, bootstrap_interval, wilson_interval
+from treespec.stats import Floats, bootstrap_interval
 from treespec.types import GenerationResult
 
 MIN_UNITS = 5
@@ -82,14 +82,6 @@ def estimate(rows: Floats, statistic: Statistic) -> Estimate:
     if interval is None:
         return Estimate(value)
     return Estimate(value, interval.low, interval.high)
-
-
-def rate(num_hits: int, num_trials: int) -> Estimate:
-    """Return a share with its Wilson interval."""
-    interval = wilson_interval(num_hits, num_trials)
-    if interval is None:
-        return UNKNOWN
-    return Estimate(num_hits / num_trials, interval.low, interval.high)
 
 
 def speedup(run: Run) -> Estimate:

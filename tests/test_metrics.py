@@ -382,3 +382,10 @@ def test_prompts_that_scatter_more_show_less():
     unlike = [make_outcome(str(i), accepted=(2 * (i % 2),) * 4) for i in range(8)]
     least = [summarize(o, wall_s=1.0)["detectable_speedup"] for o in (alike, unlike)]
     assert 0 < least[0] < 0.3 < least[1]
+
+
+def test_prompts_that_end_at_once_do_not_count_for_an_interval():
+    """Six prompts of which four had nothing to decode gave an interval of two."""
+    some = [make_outcome(str(i), accepted=(i, 1)) for i in range(2)]
+    none = [make_outcome(f"n{i}", accepted=()) for i in range(4)]
+    assert summarize([*some, *none], wall_s=1.0)["speedup_ci95"] is None

@@ -258,3 +258,21 @@ def test_runs_are_compared_on_the_prompts_that_both_finished(results):
     assert frame["ratio"].iloc[0] == 1.0
     assert frame["adjusted_p_value"].iloc[0] == 1.0
     assert tables.comparisons(results.only("k1")).empty
+
+
+def test_forwards_that_requests_shared_are_no_costs_of_one():
+    """Each request's share of a forward stood beside its own rows alone."""
+    outcomes = [make_outcome(accepted=(1, 2))]
+    alone = tables.measured_costs(results_of(outcomes))
+    shared = tables.measured_costs(results_of(outcomes, config={"max_concurrent": 4}))
+    assert len(alone) > 0
+    assert shared.empty
+
+
+def test_a_forecast_is_not_held_against_a_step_that_a_limit_cut():
+    steps = [make_step(1, (2,), 0), make_step(1, (2,), 1)]
+    told = [replace(step, expected_accepted=1.5) for step in steps]
+    cut = [told[0], replace(told[1], next_kind=None)]
+    for given, count in ((told, 2), (cut, 1)):
+        frame = tables.expected_and_realised(results_of([outcome_of(given)]))
+        assert frame["num_steps"].sum() == count

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="no Chromium on this machine (apt-get install chromium)"
 )
 MOST_MS_PER_STEP = 100  # a few here; shared machines are slow
+CHOSEN = "document.querySelector('.node.chosen').dataset.node"
 INJECTION = "<img src=x onerror=alert(1)>"
 
 
@@ -179,3 +180,18 @@ def test_a_large_run_stays_fluid(page, tmp_path):
     """
     assert page.value(timed) < MOST_MS_PER_STEP
     assert page.text("#place") == "step 100 of 499"
+
+
+def test_arrows_take_the_focus_along_and_scroll_the_text_where_that_has_it(small):
+    """After Tab to a node two nodes wore rings, and a screen reader heard nothing."""
+    at = "document.activeElement.dataset.node"
+    small.value("document.querySelector('.node[tabindex=\"0\"]').focus()")
+    before = small.value(at)
+    small.key("ArrowDown")
+    assert small.value(at) != before
+    small.value("document.getElementById('text').focus()")
+    place, chosen = small.text("#place"), small.value(CHOSEN)
+    small.key("End")
+    small.key("ArrowUp")
+    assert small.text("#place") == place
+    assert small.value(CHOSEN) == chosen
